@@ -1,0 +1,124 @@
+"""Every error that the library raises, in one tree, split by whose fault it is.
+
+::
+
+    TangramError
+    ├── DefinitionError (TypeError)          an action is declared wrongly
+    ├── ConfigurationError (ValueError)      a pool, a quota or the runtime is declared wrongly
+    ├── InfeasibleError (ValueError)         the cost can never be met by the pools that there are
+    ├── UsageError (RuntimeError)            a correct thing, used in the wrong place
+    │   ├── ArgumentsError (TypeError)       the call does not fit the action's signature
+    │   ├── NoRuntimeError                   no runtime, or more than one to choose from
+    │   ├── RuntimeClosedError               the runtime is not open (any more)
+    │   ├── WrongLoopError                   called from another event loop than the runtime's
+    │   ├── ForkedRuntimeError               called in a forked child of the runtime's process
+    │   ├── NoActionError                    current_… outside a running action
+    │   ├── NoSandboxError                   this action has no sandbox
+    │   ├── NoTrajectoryError                a trajectory that is not open (any more)
+    │   └── NestedActionError                an action awaits another one
+    ├── SandboxPathError (ValueError)        a path that leaves the sandbox
+    ├── RunTimeout (TimeoutError)            the body ran longer than its `timeout`
+    ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
+    ├── MissingExtraError (ImportError)      an optional dependency is not installed
+    └── InfrastructureError                  not the body's fault: mask the sample, do not train on it
+        ├── QueueTimeout (TimeoutError)      waited longer than `queue_timeout`
+        ├── SandboxStartError (OSError)      a sandbox could not be created
+        ├── SandboxLostError (OSError)       a sandbox died while it was in use
+        └── ShutdownError (RuntimeError)     the runtime closed while the action waited or ran
+
+What a body raises itself passes unchanged and is not part of this tree.
+"""
+
+from __future__ import annotations
+
+
+class TangramError(Exception):
+    """Base of all errors of the library."""
+
+
+class DefinitionError(TangramError, TypeError):
+    """An action is declared in a way that cannot work."""
+
+
+class ConfigurationError(TangramError, ValueError):
+    """A pool, a quota or the runtime is configured in a way that cannot work."""
+
+
+class InfeasibleError(TangramError, ValueError):
+    """A cost vector can never be granted; the message says what was asked and what there is."""
+
+
+class UsageError(TangramError, RuntimeError):
+    """Something correct is used at the wrong time or in the wrong place."""
+
+
+class ArgumentsError(UsageError, TypeError):
+    """The arguments of a call do not fit the signature of the action."""
+
+
+class NoRuntimeError(UsageError):
+    """There is no open runtime, or several and none of them is the current one."""
+
+
+class RuntimeClosedError(UsageError):
+    """The runtime has not been opened or has been closed."""
+
+
+class WrongLoopError(UsageError):
+    """The runtime belongs to another event loop."""
+
+
+class ForkedRuntimeError(UsageError):
+    """The runtime was inherited through `fork`; only the process that opened it may use it."""
+
+
+class NoActionError(UsageError):
+    """`current_allocation()` and its kin were called outside a running action."""
+
+
+class NoSandboxError(UsageError):
+    """The running action has no sandbox."""
+
+
+class NoTrajectoryError(UsageError):
+    """The trajectory is not open (any more)."""
+
+
+class NestedActionError(UsageError):
+    """The body of an action awaits another action."""
+
+
+class SandboxPathError(TangramError, ValueError):
+    """A path points outside the sandbox."""
+
+
+class RunTimeout(TangramError, TimeoutError):
+    """The body ran longer than its `timeout`; the body's own failure, so never masked."""
+
+
+class BodyCancelledError(TangramError, RuntimeError):
+    """The body raised `CancelledError` although nobody had cancelled the action."""
+
+
+class MissingExtraError(TangramError, ImportError):
+    """An optional dependency is missing; the message names the extra that brings it."""
+
+
+class InfrastructureError(TangramError):
+    """The infrastructure failed, not the body: a trainer should mask the sample."""
+
+
+class QueueTimeout(InfrastructureError, TimeoutError):
+    """The action waited longer than its `queue_timeout`; it never started."""
+
+
+class SandboxStartError(InfrastructureError, OSError):
+    """A sandbox could not be created."""
+
+
+class SandboxLostError(InfrastructureError, OSError):
+    """A sandbox died while it was in use."""
+
+
+class ShutdownError(InfrastructureError, RuntimeError):
+    """The runtime was closed while the action waited or ran."""

@@ -1,0 +1,23 @@
+"""What a running action was granted, as the user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The grant of one running action: a value that can be replaced, not a constant of the action.
+
+    Attributes:
+        cores: cores granted, whole or a fraction; 0 for none.
+        core_ids: the host's numbers of the cores it runs on; empty where nothing is pinned.
+        memory_gib: memory reserved by the action itself.
+        quota: calls granted per quota.
+    """
+
+    cores: float = 0
+    core_ids: tuple[int, ...] = ()
+    memory_gib: float = 0
+    quota: Mapping[str, float] = field(default_factory=dict[str, float])

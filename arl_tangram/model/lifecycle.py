@@ -1,0 +1,162 @@
+"""The states of an action, each a type: `ActionSpec` → `PendingAction` → `RunningAction` → `FinishedAction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from arl_tangram.model.cost import Cost
+from arl_tangram.model.elasticity import Speedup
+
+
+class BodyKind(StrEnum):
+    """Where the body of an action runs."""
+
+    ASYNC = "async"
+    THREAD = "thread"
+
+
+class Outcome(StrEnum):
+    """How an action ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    RUN_TIMEOUT = "run_timeout"
+    QUEUE_TIMEOUT = "queue_timeout"
+    CANCELLED = "cancelled"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """What the decorator declares about every call of an action.
+
+    Attributes:
+        name: `module:qualname` of the body.
+        cost: the cost vector of one call.
+        kind: an `async def` body, or a plain one on a thread.
+        priority: lower runs first.
+        timeout: seconds that the body may run, or None.
+        queue_timeout: seconds that a call may wait, or None.
+        duration_s: expected seconds on one unit (the least units, if cores are elastic from more), or None.
+        key: a function of the call's arguments; calls with the same key share what is learned.
+    """
+
+    name: str
+    cost: Cost
+    kind: BodyKind = BodyKind.ASYNC
+    priority: int = 0
+    timeout: float | None = None
+    queue_timeout: float | None = None
+    duration_s: float | None = None
+    key: Callable[..., str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A cost vector resolved against a topology; one object shared by all calls of an action.
+
+    Attributes:
+        name: the action's name; what is learned about durations is kept per (name, key).
+        fixed: pairs of a dimension's index and units, without the elastic one.
+        elastic: index of the key elastic dimension, or None.
+        options: units (integer, scaled) that the elastic dimension may get, ascending.
+        speedup: speed-up over whole units of the elastic dimension.
+        dimensions: bit mask of all dimensions in use.
+        priority: lower first.
+        queue_timeout: seconds, or None.
+        duration_s: prior for the duration at one whole unit, or None.
+        reserved: units of the trajectory's own reservation that the action runs on, or 0.
+    """
+
+    name: str
+    fixed: tuple[tuple[int, int], ...]
+    elastic: int | None = None
+    options: tuple[int, ...] = ()
+    speedup: Speedup | None = None
+    dimensions: int = 0
+    priority: int = 0
+    queue_timeout: float | None = None
+    duration_s: float | None = None
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAction:
+    """A call that has been submitted and waits.
+
+    Attributes:
+        id: unique in its runtime, ascending in order of submission.
+        demand: what it takes.
+        submitted_at_s: when, on the clock of the core's driver.
+        key: what the action's `key=` made of the arguments.
+        trajectory: id of the trajectory, or None.
+        turn: whether it takes the turn in the trajectory's sandbox.
+    """
+
+    id: int
+    demand: Demand
+    submitted_at_s: float
+    key: str = ""
+    trajectory: int | None = None
+    turn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAction:
+    """A call that holds units.
+
+    Attributes:
+        pending: the call.
+        started_at_s: when its units were promised.
+        units: integer units of the elastic dimension (or of the trajectory's reservation); 0 if neither.
+        expected_s: the expected duration at these units.
+    """
+
+    pending: PendingAction
+    started_at_s: float
+    units: int
+    expected_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAction:
+    """The measurements of a call that has ended, in seconds.
+
+    Attributes:
+        id: as in the `PendingAction`.
+        name: the action's name.
+        key: as in the `PendingAction`.
+        trajectory: id of the trajectory, or None.
+        outcome: how it ended.
+        error: the type name of the error, or None.
+        submitted_at_s: when it was submitted, on the loop's clock.
+        queueing_s: from submission until its units were promised (or it gave up).
+        execution_s: the body's own time: outside `exec`, plus the commands' time as reported in band.
+        overhead_s: all the rest.
+        cpu_s: CPU seconds of the commands that it ran in its sandbox.
+        cores: cores granted; 0 for none.
+    """
+
+    id: int
+    name: str
+    key: str
+    trajectory: int | None
+    outcome: Outcome
+    error: str | None
+    submitted_at_s: float
+    queueing_s: float
+    execution_s: float
+    overhead_s: float
+    cpu_s: float
+    cores: float
+
+    @property
+    def act_s(self) -> float:
+        """Action completion time: queueing + execution + overhead."""
+        return self.queueing_s + self.execution_s + self.overhead_s
+
+
+Body = Callable[..., Any]
