@@ -1,0 +1,93 @@
+"""arl_tangram: schedule every tool call and reward of agentic RL on shared cores and quotas."""
+
+from __future__ import annotations
+
+from arl_tangram.action import Action, AsyncAction, BoundAction, SyncAction, action, run
+from arl_tangram.context import current_allocation, current_quota, current_sandbox
+from arl_tangram.errors import (
+    ArgumentsError,
+    BodyCancelledError,
+    ConfigurationError,
+    DefinitionError,
+    ForkedRuntimeError,
+    InfeasibleError,
+    InfrastructureError,
+    MissingExtraError,
+    NestedActionError,
+    NoActionError,
+    NoRuntimeError,
+    NoSandboxError,
+    NoTrajectoryError,
+    QueueTimeout,
+    RuntimeClosedError,
+    RunTimeout,
+    SandboxLostError,
+    SandboxPathError,
+    SandboxStartError,
+    ShutdownError,
+    TangramError,
+    UsageError,
+    WrongLoopError,
+)
+from arl_tangram.managers.local import LocalPool
+from arl_tangram.managers.quota import Quota
+from arl_tangram.mapping import Failure, map
+from arl_tangram.model.allocation import Allocation
+from arl_tangram.model.elasticity import Amdahl, Elastic, Linear, Measured, PowerLaw
+from arl_tangram.model.sandbox import ExecResult, Sandbox
+from arl_tangram.model.statistics import Statistics
+from arl_tangram.runtime import Tangram, trajectory
+from arl_tangram.scheduling import policies
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Action",
+    "Allocation",
+    "Amdahl",
+    "ArgumentsError",
+    "AsyncAction",
+    "BodyCancelledError",
+    "BoundAction",
+    "ConfigurationError",
+    "DefinitionError",
+    "Elastic",
+    "ExecResult",
+    "Failure",
+    "ForkedRuntimeError",
+    "InfeasibleError",
+    "InfrastructureError",
+    "Linear",
+    "LocalPool",
+    "Measured",
+    "MissingExtraError",
+    "NestedActionError",
+    "NoActionError",
+    "NoRuntimeError",
+    "NoSandboxError",
+    "NoTrajectoryError",
+    "PowerLaw",
+    "QueueTimeout",
+    "Quota",
+    "RunTimeout",
+    "RuntimeClosedError",
+    "Sandbox",
+    "SandboxLostError",
+    "SandboxPathError",
+    "SandboxStartError",
+    "ShutdownError",
+    "Statistics",
+    "SyncAction",
+    "Tangram",
+    "TangramError",
+    "UsageError",
+    "WrongLoopError",
+    "action",
+    "current_allocation",
+    "current_quota",
+    "current_sandbox",
+    "map",
+    "policies",
+    "run",
+    "trajectory",
+]

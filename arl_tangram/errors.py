@@ -20,6 +20,7 @@
     ├── RunTimeout (TimeoutError)            the body ran longer than its `timeout`
     ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
+    ├── TraceFormatError (ValueError)        a file that is no trace, or one of a newer library
     └── InfrastructureError                  not the body's fault: mask the sample, do not train on it
         ├── QueueTimeout (TimeoutError)      waited longer than `queue_timeout`
         ├── SandboxStartError (OSError)      a sandbox could not be created
@@ -102,6 +103,10 @@ class BodyCancelledError(TangramError, RuntimeError):
 
 class MissingExtraError(TangramError, ImportError):
     """An optional dependency is missing; the message names the extra that brings it."""
+
+
+class TraceFormatError(TangramError, ValueError):
+    """A file cannot be read as a trace; the message names the file and the line."""
 
 
 class InfrastructureError(TangramError):

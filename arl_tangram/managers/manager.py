@@ -99,11 +99,13 @@ class CpuManager(Protocol):
         ...
 
 
-class QuotaHandle(Protocol):
-    """What a body can tell about its use of a quota; `current_quota(name)` returns it."""
 
-    def retry_after(self, value: float | str) -> None:
-        """Grant nothing of this quota for `value` seconds from now; the latest deadline counts."""
+
+
+
+class CpuPool(Protocol):
+    """A declared pool of cores, such as `LocalPool(...)`: what a user hands to the runtime."""
+
+    def manager(self) -> CpuManager:
+        """Return a new manager for one runtime."""
         ...
-
-

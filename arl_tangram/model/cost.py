@@ -1,21 +1,13 @@
-"""The cost vector: what one call of an action takes, in integer units.
-
-Cores count in thousandths (milli-cores), quota calls in thousandths, memory in bytes, so that
-0.1 + 0.2 fits in 0.3 and a million acquisitions of 0.1 end at exactly nothing.
-"""
+"""The cost vector: what one call of an action takes, in integer units."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
-from arl_tangram.errors import DefinitionError, TangramError
+from arl_tangram.errors import DefinitionError
 from arl_tangram.model.elasticity import Elastic
-
-MILLI = 1000
-GIB = 1 << 30
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, thousandths
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +43,30 @@ def declare_cost(
         DefinitionError: two elastic resources, or an amount that is negative, not finite, finer
             than a thousandth, or (for a quota) zero.
     """
+    quotas = _mapping(name, quota)
     amounts: dict[str, object] = {"cpu": cpu, "memory_gib": memory_gib}
-    if quota is not None and not isinstance(quota, Mapping):
-        raise DefinitionError(f"{name}: quota= takes {{name: calls}}, not {quota!r}")
-    amounts.update({f"quota[{key!r}]": value for key, value in (quota or {}).items()})
+    amounts.update({f"quota[{key!r}]": value for key, value in quotas.items()})
     elastic = [what for what, amount in amounts.items() if isinstance(amount, Elastic)]
     if len(elastic) > 1:
         raise DefinitionError(f"{name}: at most one resource may be Elastic, not {' and '.join(elastic)}")
     if elastic and elastic != ["cpu"]:
         raise DefinitionError(f"{name}: only cpu= can be Elastic so far, not {elastic[0]}")
     calls = []
-    for key, value in sorted((quota or {}).items()):
-        thousandths = thousandths_of(value, f"{name}: quota[{key!r}]", DefinitionError)
-        if thousandths == 0:
+    for key, value in sorted(quotas.items()):
+        amount = thousandths(value, f"{name}: quota[{key!r}]", DefinitionError)
+        if amount == 0:
             raise DefinitionError(f"{name}: quota[{key!r}] must be more than 0")
-        calls.append((key, thousandths))
+        calls.append((key, amount))
     return Cost(
-        cpu=cpu if isinstance(cpu, Elastic) else thousandths_of(cpu, f"{name}: cpu", DefinitionError),
-        memory_bytes=bytes_of(memory_gib, f"{name}: memory_gib", DefinitionError),
+        cpu=cpu if isinstance(cpu, Elastic) else thousandths(cpu, f"{name}: cpu", DefinitionError),
+        memory_bytes=bytes_of_gib(memory_gib, f"{name}: memory_gib", DefinitionError),
         quota=tuple(calls),
     )
 
 
-def thousandths_of(value: object, what: str, error: type[TangramError]) -> int:
-    """Return a number as integer thousandths; refuse what is negative, not finite or finer."""
-    number = _checked(value, what, error)
-    scaled = number * MILLI
-    nearest = round(scaled)
-    if abs(scaled - nearest) > 1e-6:
-        raise error(f"{what} = {value!r} is finer than a thousandth")
-    return nearest
-
-
-def bytes_of(gib: object, what: str, error: type[TangramError]) -> int:
-    """Return GiB as whole bytes, rounded up; refuse what is negative or not finite."""
-    return math.ceil(Fraction(_checked(gib, what, error)) * GIB)
-
-
-def _checked(value: object, what: str, error: type[TangramError]) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise error(f"{what} takes a number, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise error(f"{what} must be a finite number from 0, not {value!r}")
-    return float(value)
+def _mapping(name: str, quota: object) -> Mapping[str, object]:
+    if quota is None:
+        return {}
+    if not isinstance(quota, Mapping) or not all(isinstance(key, str) for key in quota):
+        raise DefinitionError(f"{name}: quota= takes {{name: calls}}, not {quota!r}")
+    return quota

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from arl_tangram.errors import DefinitionError
+from arl_tangram.model.quantities import whole
 
 _DENSE_UP_TO = 8
-_LARGEST_UNITS = 1 << 20
 
 
 @runtime_checkable
@@ -74,8 +74,7 @@ class Measured:
         if not points:
             raise DefinitionError("Measured() needs at least one point {units: speed-up}")
         for units, speedup in points.items():
-            if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-                raise DefinitionError(f"Measured() takes whole units from 1, not {units!r}")
+            whole(units, "Measured()", DefinitionError, least=1)
             if not (math.isfinite(speedup) and speedup > 0):
                 raise DefinitionError(f"Measured() takes finite speed-ups above 0; {units} units have {speedup!r}")
         ordered = sorted(points.items())
@@ -151,8 +150,7 @@ ASSUMED_SPEEDUP: Speedup = PowerLaw(0.8)
 
 def _check_units(*units: int) -> None:
     for value in units:
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST_UNITS:
-            raise DefinitionError(f"Elastic takes whole units from 1 to {_LARGEST_UNITS}, not {value!r}")
+        whole(value, "Elastic", DefinitionError, least=1)
 
 
 def _admitted(minimum: int, maximum: int) -> tuple[int, ...]:

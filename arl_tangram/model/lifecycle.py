@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import Speedup
@@ -61,9 +60,10 @@ class Demand:
     Attributes:
         name: the action's name; what is learned about durations is kept per (name, key).
         fixed: pairs of a dimension's index and units, without the elastic one.
-        elastic: index of the key elastic dimension, or None.
-        options: units (integer, scaled) that the elastic dimension may get, ascending.
-        speedup: speed-up over whole units of the elastic dimension.
+        elastic: index of the dimension whose whole units the policy hands out, or None.
+        options: integer units of it that the action may get, ascending; one if there is no choice.
+        speedup: speed-up over whole units of the elastic dimension, or None where there is no choice.
+        relative: expected duration at each option, relative to one whole unit.
         dimensions: bit mask of all dimensions in use.
         priority: lower first.
         queue_timeout: seconds, or None.
@@ -76,6 +76,7 @@ class Demand:
     elastic: int | None = None
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
+    relative: tuple[float, ...] = ()
     dimensions: int = 0
     priority: int = 0
     queue_timeout: float | None = None
@@ -157,6 +158,3 @@ class FinishedAction:
     def act_s(self) -> float:
         """Action completion time: queueing + execution + overhead."""
         return self.queueing_s + self.execution_s + self.overhead_s
-
-
-Body = Callable[..., Any]

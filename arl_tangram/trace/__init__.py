@@ -1,1 +1,1 @@
-
+"""Record what happened, read it back, and report where the time went."""

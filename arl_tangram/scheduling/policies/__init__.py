@@ -1,1 +1,10 @@
+"""The policies that come with the library."""
 
+from __future__ import annotations
+
+from arl_tangram.scheduling.policies.fixed import Fixed, fixed
+from arl_tangram.scheduling.policies.paper import Paper, paper
+from arl_tangram.scheduling.policies.reserved import Reserved, reserved
+from arl_tangram.scheduling.policy import Candidate, Group, Policy
+
+__all__ = ["Candidate", "Fixed", "Group", "Paper", "Policy", "Reserved", "fixed", "paper", "reserved"]

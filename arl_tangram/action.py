@@ -1,0 +1,230 @@
+"""Declare actions: the decorator, the types of what it returns, and calling by name (`run`)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+from arl_tangram.context import Invocable, current_runtime
+from arl_tangram.errors import DefinitionError, UsageError
+from arl_tangram.model.cost import declare_cost
+from arl_tangram.model.elasticity import Elastic
+from arl_tangram.model.lifecycle import ActionSpec, BodyKind
+from arl_tangram.model.quantities import seconds, whole
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class BoundAction(Protocol[P, R_co]):
+    """What can be run: an action, or one bound to its instance."""
+
+    __name__: str
+    __qualname__: str
+
+    @property
+    def spec(self) -> ActionSpec:
+        """What was declared."""
+        ...
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Schedule a call on the current runtime and return what the body returns."""
+        ...
+
+
+class Action(BoundAction[P, R_co], Protocol[P, R_co]):
+    """A declared action: a coroutine function with `body`, `spec` and `with_options`."""
+
+    def with_options(
+        self,
+        *,
+        priority: int = ...,
+        timeout: float | None = ...,
+        queue_timeout: float | None = ...,
+    ) -> Self:
+        """Return a copy with other options.
+
+        Raises:
+            DefinitionError: for values that the decorator would refuse.
+        """
+        ...
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(
+        self: Action[Concatenate[S, Q], R], instance: S, owner: type[Any] | None = None, /
+    ) -> BoundAction[Q, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+
+class AsyncAction(Action[P, R_co], Protocol[P, R_co]):
+    """An action whose body is an `async def` function."""
+
+    @property
+    def body(self) -> Callable[P, Coroutine[Any, Any, R_co]]:
+        """The undecorated function."""
+        ...
+
+
+class SyncAction(Action[P, R_co], Protocol[P, R_co]):
+    """An action whose body is a plain function; it runs on a thread of the library."""
+
+    @property
+    def body(self) -> Callable[P, R_co]:
+        """The undecorated function."""
+        ...
+
+
+class Decorator(Protocol):
+    """What `action(...)` returns."""
+
+    @overload
+    def __call__(self, body: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncAction[P, R]: ...
+    @overload
+    def __call__(self, body: Callable[P, R], /) -> SyncAction[P, R]: ...
+
+
+def action(
+    *,
+    cpu: float | Elastic = 0,
+    memory_gib: float = 0,
+    quota: Mapping[str, float] | None = None,
+    isolate: Literal["thread", "process"] | None = None,
+    priority: int = 0,
+    timeout: float | None = None,
+    queue_timeout: float | None = None,
+    duration_s: float | None = None,
+    key: Callable[..., str] | None = None,
+) -> Decorator:
+    """Declare a function as an action.
+
+    The decorated function keeps its signature and is a coroutine function: awaiting it schedules
+    the body on the current runtime.
+
+    Args:
+        cpu: cores, as a number (to a thousandth) or an `Elastic` range of whole cores.
+        memory_gib: GiB of host memory, taken while the body runs.
+        quota: calls per quota, `{name: calls}`; they count against the rate and the concurrency.
+        isolate: where a plain function runs: `"thread"` (default). `"process"` does not exist yet.
+        priority: lower first; no action starves within one priority.
+        timeout: seconds that the body may run, above 0; then it is cancelled and the caller gets
+            `RunTimeout`. A body on a thread cannot be ended: its units stay in use until it returns.
+        queue_timeout: seconds that a call may wait, above 0; then `QueueTimeout`.
+        duration_s: expected seconds on one core, until real ones are known.
+        key: a function of the call's arguments that returns a string; calls with the same key
+            share one estimate of their duration.
+
+    Raises:
+        DefinitionError: two elastic resources, amounts that are not possible, a generator
+            function, `isolate=` on an `async def`, or a plain function that wraps a coroutine function.
+    """
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        name = _name(body)
+        kind = _kind(name, body, isolate)
+        spec = ActionSpec(
+            name=name,
+            cost=declare_cost(name, cpu=cpu, memory_gib=memory_gib, quota=quota),
+            kind=kind,
+            priority=_priority(name, priority),
+            timeout=_seconds(name, "timeout", timeout),
+            queue_timeout=_seconds(name, "queue_timeout", queue_timeout),
+            duration_s=_seconds(name, "duration_s", duration_s),
+            key=_key(name, key),
+        )
+        return _scheduled(body, spec)
+
+    return cast(Decorator, decorate)
+
+
+async def run(action: BoundAction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Schedule a call of an action on the current runtime; the same as awaiting it directly.
+
+    Raises:
+        UsageError: what was given is not an action.
+        TangramError: as the errors tree in `arl_tangram.errors` says; what the body raises passes unchanged.
+    """
+    invocable_of(action)
+    return await action(*args, **kwargs)
+
+
+def invocable_of(function: object) -> Invocable:
+    """Return what stands behind a decorated function or a bound one.
+
+    An action is recognised by identity, not by its attributes: an outer decorator that uses
+    `functools.wraps` carries those along.
+
+    Raises:
+        UsageError: it is not an action.
+    """
+    plain = getattr(function, "__func__", function)
+    declared = getattr(plain, "__dict__", {}).get("_invocable")
+    if declared is None or declared[0] is not plain:
+        raise UsageError(f"{function!r} is not an action; decorate it with @tangram.action(...)")
+    return cast(Invocable, declared[1])
+
+
+def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
+    invocable = Invocable(spec=spec, body=body, signature=inspect.signature(body))
+
+    @functools.wraps(body)
+    async def scheduled(*args: Any, **kwargs: Any) -> Any:
+        return await current_runtime().invoke(invocable, args, kwargs)
+
+    def with_options(**options: Any) -> Any:
+        unknown = options.keys() - {"priority", "timeout", "queue_timeout"}
+        if unknown:
+            raise DefinitionError(f"{spec.name}: with_options() takes no {', '.join(sorted(unknown))}")
+        for what in ("timeout", "queue_timeout"):
+            _seconds(spec.name, what, options.get(what))
+        _priority(spec.name, options.get("priority", 0))
+        return _scheduled(body, replace(spec, **options))
+
+    vars(scheduled).update(body=body, spec=spec, with_options=with_options, _invocable=(scheduled, invocable))
+    return scheduled
+
+
+def _name(body: object) -> str:
+    if not callable(body) or not hasattr(body, "__qualname__") or not hasattr(body, "__module__"):
+        raise DefinitionError(f"@action(...) takes a function, not {body!r}")
+    return f"{body.__module__}:{body.__qualname__}"
+
+
+def _kind(name: str, body: Callable[..., Any], isolate: str | None) -> BodyKind:
+    if isolate not in (None, "thread", "process"):
+        raise DefinitionError(f"{name}: isolate= takes 'thread' or 'process', not {isolate!r}")
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise DefinitionError(f"{name} is a generator function; an action returns one value")
+    if inspect.iscoroutinefunction(body):
+        if isolate is not None:
+            raise DefinitionError(f"{name} is an `async def`; isolate= is for plain functions")
+        return BodyKind.ASYNC
+    if inspect.isclass(body):
+        raise DefinitionError(f"{name} is a class; an action is a function")
+    if inspect.iscoroutinefunction(inspect.unwrap(body)):
+        raise DefinitionError(f"{name} is a plain function around a coroutine function; make it `async def`")
+    if isolate == "process":
+        raise DefinitionError(f"{name}: isolate='process' does not exist yet; leave it out to run on a thread")
+    return BodyKind.THREAD
+
+
+def _seconds(name: str, what: str, value: object) -> float | None:
+    return None if value is None else seconds(value, f"{name}: {what}", DefinitionError)
+
+
+def _priority(name: str, value: object) -> int:
+    return whole(value, f"{name}: priority", DefinitionError, least=-(1 << 20))
+
+
+def _key(name: str, value: Callable[..., str] | None) -> Callable[..., str] | None:
+    if value is not None and not callable(value):
+        raise DefinitionError(f"{name}: key= takes a function of the call's arguments, not {value!r}")
+    return value

@@ -1,0 +1,160 @@
+"""What a call can see from where it stands: the current runtime, trajectory and running action."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from inspect import Signature
+from typing import Any, Protocol
+
+from arl_tangram.errors import (
+    ForkedRuntimeError,
+    InfeasibleError,
+    NoActionError,
+    NoRuntimeError,
+    NoSandboxError,
+)
+from arl_tangram.model.allocation import Allocation
+from arl_tangram.model.lifecycle import ActionSpec
+from arl_tangram.model.sandbox import Sandbox
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Invocable:
+    """What a runtime needs to know of an action: its declaration, its body and the body's signature."""
+
+    spec: ActionSpec
+    body: Callable[..., Any]
+    signature: Signature
+
+
+class Runtime(Protocol):
+    """What the decorator and the module-level functions ask of a runtime."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts actions."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        ...
+
+    def trajectory(self, *, image: str | None, memory_gib: float, group: str | None) -> Any:
+        """Return a trajectory to be entered."""
+        ...
+
+    async def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Schedule one call and return what its body returns."""
+        ...
+
+
+class Quota(Protocol):
+    """What a body can say about a quota that it holds."""
+
+    def retry_after(self, value: float | str) -> None:
+        """Grant nothing of this quota for `value` seconds from now; the latest such deadline counts.
+
+        Args:
+            value: seconds from 0, as a number or as the text of a `Retry-After` header.
+
+        Raises:
+            ValueError: not a finite number of seconds from 0.
+        """
+        ...
+
+
+class ActiveAction(Protocol):
+    """A running action, as the functions below see it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def allocation(self) -> Allocation: ...
+    @property
+    def sandbox(self) -> Sandbox | None: ...
+    def quota(self, name: str) -> Quota | None: ...
+
+
+runtime_var: ContextVar[Runtime | None] = ContextVar("arl_tangram_runtime", default=None)
+active_var: ContextVar[ActiveAction | None] = ContextVar("arl_tangram_active", default=None)
+open_runtimes: list[Runtime] = []
+"""The open runtimes of this process, in the order of opening."""
+
+
+def current_runtime() -> Runtime:
+    """Return the runtime of this context if it is open, else the only open one of this process.
+
+    Raises:
+        NoRuntimeError: none is open, or several are and this context belongs to none of them.
+        ForkedRuntimeError: it was opened by the process from which this one was forked.
+    """
+    runtime = runtime_var.get()
+    if runtime is None or not runtime.is_open:
+        if len(open_runtimes) != 1:
+            raise NoRuntimeError(
+                f"{len(open_runtimes)} runtimes are open in this process and none of them is current here; "
+                + ("open one with `async with Tangram(...)`" if not open_runtimes else "call `tg.run(...)` on one")
+            )
+        runtime = open_runtimes[0]
+    if runtime.pid != os.getpid():
+        raise ForkedRuntimeError(
+            f"the runtime was opened by process {runtime.pid}; this is its forked child {os.getpid()}, "
+            "which must open a runtime of its own"
+        )
+    return runtime
+
+
+def current_allocation() -> Allocation:
+    """Return what the running action was granted.
+
+    Raises:
+        NoActionError: outside a running action, or after it has ended.
+    """
+    return _active("current_allocation()").allocation
+
+
+def current_sandbox() -> Sandbox:
+    """Return the sandbox of the running action's trajectory.
+
+    Only an `async def` action with a `cpu` cost that was submitted inside a trajectory has one.
+
+    Raises:
+        NoActionError: outside a running action, or after it has ended.
+        NoSandboxError: the action has no sandbox; the message says why.
+    """
+    active = _active("current_sandbox()")
+    if active.sandbox is None:
+        raise NoSandboxError(
+            f"{active.name} has no sandbox: only an `async def` action with a cpu= cost that is called inside "
+            "`async with tangram.trajectory()`, in a runtime with a pool of cores, runs in one"
+        )
+    return active.sandbox
+
+
+def current_quota(name: str) -> Quota:
+    """Return the handle of a quota that the running action holds.
+
+    Raises:
+        NoActionError: outside a running action, or after it has ended.
+        InfeasibleError: the action does not declare this quota.
+    """
+    active = _active("current_quota()")
+    quota = active.quota(name)
+    if quota is None:
+        raise InfeasibleError(f"{active.name} holds no quota {name!r}; declare it with quota={{{name!r}: 1}}")
+    return quota
+
+
+def _active(what: str) -> ActiveAction:
+    active = active_var.get()
+    if active is None:
+        raise NoActionError(f"{what} was called outside the body of an action")
+    if active.ended:
+        raise NoActionError(f"{what} was called by something that {active.name} left behind when it ended")
+    return active

@@ -1,0 +1,246 @@
+"""The command `python -m arl_tangram demo`: read the options, run the comparison, print what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from arl_tangram.demo import show
+from arl_tangram.demo.agents import Script, draw_scripts
+from arl_tangram.demo.calibration import Calibration
+from arl_tangram.demo.comparison import (
+    CORES,
+    POLICIES,
+    Bench,
+    Run,
+    calibrate,
+    compare,
+    differences,
+    faults_in,
+    policy_named,
+)
+from arl_tangram.demo.progress import progress_for
+from arl_tangram.demo.search_api import CALLS, PERIOD_S, search_server
+from arl_tangram.demo.suite import find_source_tree
+from arl_tangram.demo.thinking import draw_thinking, scale, thinking_for
+from arl_tangram.errors import ConfigurationError, TangramError
+
+TRAJECTORIES = 16
+QUICK_TRAJECTORIES = 4
+PAPER_SHARE = 0.47
+SWEEP = (0.10, 0.20, 0.30, PAPER_SHARE)
+
+_CALIBRATED = 4
+_QUICK_CALIBRATED = 2
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        quick: four short trajectories, and no ratios.
+        shares: shares of a lone trajectory's time that its tools take, 0 to 1.
+        policies: names of the policies, in the order of their runs.
+        seed: of the scripts and the thinking times.
+        trace: file for the traces, or None.
+        json: file for the figures, or None.
+    """
+
+    quick: bool = False
+    shares: tuple[float, ...] = (PAPER_SHARE,)
+    policies: tuple[str, ...] = POLICIES
+    seed: int = 0
+    trace: Path | None = None
+    json: Path | None = None
+
+    @property
+    def trajectories(self) -> int:
+        """How many trajectories run at once."""
+        return QUICK_TRAJECTORIES if self.quick else TRAJECTORIES
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo.
+
+    Returns:
+        0 if all trajectories came to the same rewards under every policy, 1 if not or if the demo
+        cannot run here, 130 after Ctrl-C.
+    """
+    options = read_options(argv)
+    console = Console(soft_wrap=False)
+    try:
+        return run_demo(options, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that ran has been stopped")
+        return _INTERRUPTED
+    except (TangramError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+
+
+def read_options(argv: Sequence[str] | None) -> Options:
+    """Parse the command line; exits with a message where it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m arl_tangram demo",
+        description="Run scripted coding rollouts with cores reserved per trajectory and scheduled per action.",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="a short run of four trajectories, within a minute")
+    length.add_argument("--sweep", action="store_true", help="tool shares of 10, 20, 30 and 47 %%, about half an hour")
+    length.add_argument(
+        "--tool-share",
+        type=_percent,
+        default=PAPER_SHARE,
+        metavar="PERCENT",
+        help="share of a lone trajectory's time that its tools take, 1 to 95 (default: 47)",
+    )
+    parser.add_argument(
+        "--policies",
+        type=_policies,
+        default=POLICIES,
+        metavar="A,B",
+        help=f"default: {','.join(POLICIES)}; also fixed(N)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the scripts and the thinking times (default: 0)")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write a trace per run: FILE with the policy in its name"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    found = parser.parse_args(argv)
+    if found.trace is not None and found.sweep:
+        parser.error("--trace takes one tool share, not a --sweep")
+    for path in (found.trace, found.json):
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"there is no folder {path.parent}")
+    return Options(
+        quick=found.quick,
+        shares=SWEEP if found.sweep else (found.tool_share,),
+        policies=found.policies,
+        seed=found.seed,
+        trace=found.trace,
+        json=found.json,
+    )
+
+
+def run_demo(options: Options, console: Console) -> int:
+    """Calibrate, run each policy at each share and print the tables; returns the exit code.
+
+    Raises:
+        MissingExtraError: pytest or hypothesis is not installed.
+        ConfigurationError: the machine lacks something else that the demo needs.
+    """
+    tree = find_source_tree()
+    scripts = draw_scripts(options.seed, options.trajectories, quick=options.quick)
+    _introduce(console, options)
+    with search_server(tree.folders[0]) as address:
+        session = _Session(options, console, Bench(tree, address, progress_for(console)), scripts)
+        calibration, results = asyncio.run(_measure(session))
+    if len(results) > 1:
+        console.print(show.sweep_table(results))
+    if options.json is not None:
+        options.json.write_text(json.dumps(_summary(options, calibration, results), indent=1) + "\n", encoding="utf-8")
+    return _verdict(console, scripts, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    options: Options
+    console: Console
+    bench: Bench
+    scripts: tuple[Script, ...]
+
+
+def _introduce(console: Console, options: Options) -> None:
+    console.print(
+        f"{options.trajectories} scripted coding agents rewrite functions of numpy.polynomial, each in a sandbox with "
+        f"a copy of numpy's own source, on {CORES} cores: shell commands, edits, a search API that takes {CALLS} calls "
+        f"per {PERIOD_S:g} s, and two rewards: the likeness to a reference patch, and numpy's own tests of the edited "
+        f"code. The same work runs under {', '.join(options.policies)}, one after another. Only the model's thinking "
+        "is simulated, by waiting.",
+        highlight=False,
+    )
+    show.show_terms(console)
+
+
+async def _measure(session: _Session) -> tuple[Calibration, dict[float, tuple[Run, ...]]]:
+    few = session.scripts[: _QUICK_CALIBRATED if session.options.quick else _CALIBRATED]
+    calibration = await calibrate(session.bench, few)
+    show.show_calibration(session.console, calibration)
+    return calibration, {share: await _compare_at(share, session, calibration) for share in session.options.shares}
+
+
+async def _compare_at(share: float, session: _Session, calibration: Calibration) -> tuple[Run, ...]:
+    options, console, scripts = session.options, session.console, session.scripts
+    thinks_s = thinking_for(calibration.tools_s, share)
+    turns = sum(len(script.turns) for script in scripts) / len(scripts)
+    show.show_plan(console, share=share, tools_s=calibration.tools_s, thinks_s=thinks_s, turns=turns)
+    thinking = scale(draw_thinking(options.seed, scripts), thinks_s)
+    runs = await compare(session.bench, options.policies, scripts, thinking, trace=options.trace)
+    console.print(show.comparison_table(runs, title=f"{len(scripts)} trajectories, {CORES} cores, tools {share:.0%}"))
+    if options.quick:
+        console.print("A quick run is too short to compare the policies: no ratios. Leave out --quick for those.")
+    else:
+        console.print(show.ratio_table(runs))
+    console.print(show.explanation(runs), highlight=False)
+    return runs
+
+
+def _verdict(console: Console, scripts: Sequence[Script], results: Mapping[float, Sequence[Run]]) -> int:
+    runs = [run for of_share in results.values() for run in of_share]
+    faults = [f"{run.policy}: {fault}" for run in runs for fault in faults_in(scripts, run.answers)] + differences(runs)
+    for fault in faults:
+        console.print(f"FAILED: {fault}", style="bold red", highlight=False)
+    if not faults:
+        console.print("All trajectories came to the same results and rewards in every run.")
+    return 1 if faults else 0
+
+
+def _summary(options: Options, calibration: Calibration, results: Mapping[float, Sequence[Run]]) -> dict[str, object]:
+    return {
+        "seed": options.seed,
+        "quick": options.quick,
+        "trajectories": options.trajectories,
+        "cores": CORES,
+        "calibration": dataclasses.asdict(calibration),
+        "shares": [
+            {"tool_share": share, "runs": [dataclasses.asdict(run) for run in runs], "ratios": _ratios(options, runs)}
+            for share, runs in results.items()
+        ],
+    }
+
+
+def _ratios(options: Options, runs: Sequence[Run]) -> dict[str, float] | None:
+    ratios = None if options.quick else show.ratios_between(runs)
+    return None if ratios is None else dataclasses.asdict(ratios)
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 1 <= percent <= 95:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage from 1 to 95")
+    return percent / 100
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} names a policy twice")
+    for name in names:
+        try:
+            policy_named(name)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return names

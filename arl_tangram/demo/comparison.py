@@ -1,0 +1,180 @@
+"""Run the same work under one policy after another, and check that it was the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import arl_tangram as tangram
+from arl_tangram.demo import actions
+from arl_tangram.demo.agents import Script
+from arl_tangram.demo.calibration import Calibration, calibration_of
+from arl_tangram.demo.measure import Figures, figures_of
+from arl_tangram.demo.rollout import Answer, Stage, Watcher, faults_of, play_all, play_in_turn
+from arl_tangram.demo.search_api import CALLS, CONCURRENCY, PERIOD_S, search_api
+from arl_tangram.demo.suite import SourceTree
+from arl_tangram.demo.thinking import Thinking, scale
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.events import Event
+from arl_tangram.scheduling.policy import Policy
+from arl_tangram.trace.reader import read_trace
+from arl_tangram.trace.sink import MemorySink
+
+CORES = 2
+"""Cores that all policies share."""
+SCHEDULER = "scheduler"
+"""The name of the default policy in the demo."""
+POLICIES = ("reserved(1)", "reserved(2)", SCHEDULER)
+"""What is compared unless asked otherwise."""
+
+
+class Progress(Protocol):
+    """Shows how a run goes on."""
+
+    def watch(self, label: str, trajectories: int, calls: int) -> AbstractContextManager[Watcher]:
+        """Show one run of so many trajectories and calls, from its start to its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy's run.
+
+    Attributes:
+        policy: its name.
+        figures: what was measured.
+        refused: calls that the search API answered with 429.
+        answers: what each trajectory came to.
+    """
+
+    policy: str
+    figures: Figures
+    refused: int
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all runs share.
+
+    Attributes:
+        tree: the source tree that the agents work on.
+        address: of the search API.
+        progress: where to show how it goes on.
+    """
+
+    tree: SourceTree
+    address: str
+    progress: Progress
+
+
+def policy_named(name: str) -> Policy | None:
+    """Return the policy of that name, or None for the scheduler's default.
+
+    Raises:
+        ConfigurationError: there is no such policy, or it wants more cores than there are.
+    """
+    if name == SCHEDULER:
+        return None
+    found = re.fullmatch(r"(reserved|fixed)\((\d+)\)", name)
+    if found is None or not 1 <= int(found[2]) <= CORES:
+        raise ConfigurationError(f"unknown policy {name!r}: there are {', '.join(POLICIES)} and fixed(1), fixed(2)")
+    kind, cores = found[1], int(found[2])
+    return tangram.policies.reserved(cores) if kind == "reserved" else tangram.policies.fixed(cores)
+
+
+async def calibrate(bench: Bench, scripts: Sequence[Script]) -> Calibration:
+    """Measure the scripts one after another without thinking; the first one warms up, on two cores."""
+    quiet = scale(tuple(tuple(0.0 for _ in s.turns) for s in scripts), 0)
+    wide = await _record(bench, "reserved(2)", scripts[:1], quiet[:1], label="calibration, 2 cores", alone=True)
+    narrow = await _record(bench, "reserved(1)", scripts, quiet, label="calibration, 1 core", alone=True)
+    faults = faults_in(scripts[:1], wide.answers) + faults_in(scripts, narrow.answers)
+    if faults:
+        raise ConfigurationError("; ".join(faults))
+    return calibration_of(narrow.events, wide.events, trajectories=len(scripts), suite=actions.run_suite.spec.name)
+
+
+async def compare(
+    bench: Bench, policies: Sequence[str], scripts: Sequence[Script], thinking: Thinking, *, trace: Path | None = None
+) -> tuple[Run, ...]:
+    """Run the scripts under each policy, one after another.
+
+    Args:
+        bench: what the runs share.
+        policies: names of the policies, in order.
+        scripts: what the trajectories do.
+        thinking: seconds before each turn, the same for each policy.
+        trace: where to write the traces; each policy's name is put before the suffix.
+    """
+    runs: list[Run] = []
+    for name in policies:
+        path = None if trace is None else trace_path(trace, name)
+        record = await _record(bench, name, scripts, thinking, label=name, trace=path)
+        runs.append(Run(name, figures_of(record.events, record.step_s), record.refused, record.answers))
+    return tuple(runs)
+
+
+def trace_path(trace: Path, policy: str) -> Path:
+    """Return the file for one policy's trace: `run.jsonl` becomes `run.reserved-1.jsonl`."""
+    name = policy.replace("(", "-").rstrip(")")
+    return trace.with_name(f"{trace.stem}.{name}{trace.suffix}")
+
+
+def faults_in(scripts: Sequence[Script], answers: Sequence[Answer]) -> list[str]:
+    """Say what is wrong with single answers."""
+    return [fault for s, a in zip(scripts, answers, strict=True) if (fault := faults_of(s, a)) is not None]
+
+
+def differences(runs: Sequence[Run]) -> list[str]:
+    """Say where trajectories came to other answers than under the first policy."""
+    first, *others = runs
+    return [
+        f"trajectory {expected.index} came to {got} under {run.policy}, but to {expected} under {first.policy}"
+        for run in others
+        for expected, got in zip(first.answers, run.answers, strict=True)
+        if expected != got
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    events: Sequence[Event]
+    answers: tuple[Answer, ...]
+    step_s: float
+    refused: int
+
+
+async def _record(
+    bench: Bench,
+    policy: str,
+    scripts: Sequence[Script],
+    thinking: Thinking,
+    *,
+    label: str,
+    alone: bool = False,
+    trace: Path | None = None,
+) -> _Record:
+    memory = MemorySink()
+    play = play_in_turn if alone else play_all
+    with bench.progress.watch(label, len(scripts), sum(s.calls for s in scripts)) as watcher:
+        async with search_api(bench.address) as api:
+            refused_before = await api.refused()
+            async with _runtime(policy, memory if trace is None else trace):
+                stage = Stage(bench.tree.folders, api, watcher)
+                answers, step_s = await play(stage, scripts, thinking)
+            refused = await api.refused() - refused_before
+    events = memory.events if trace is None else read_trace(trace).events
+    return _Record(events, answers, step_s, refused)
+
+
+def _runtime(policy: str, trace: Path | MemorySink) -> tangram.Tangram:
+    return tangram.Tangram(
+        tangram.LocalPool(cores=CORES),
+        tangram.Quota("search", calls=CALLS, period_s=PERIOD_S, concurrency=CONCURRENCY),
+        policy=policy_named(policy),
+        trace=trace,
+    )

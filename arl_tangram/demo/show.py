@@ -1,0 +1,197 @@
+"""Turn the figures of the runs into tables and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from arl_tangram.demo.calibration import Calibration
+from arl_tangram.demo.comparison import CORES, SCHEDULER, Run
+from arl_tangram.demo.measure import Figures, Ratios, ratios_of
+from arl_tangram.demo.thinking import SIGMA
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
+
+
+def _rewards(run: Run) -> str:
+    count = len(run.answers)
+    passed = sum(answer.passed for answer in run.answers) / count
+    similarity = sum(answer.similarity for answer in run.answers) / count
+    return f"{passed:.3f}, {similarity:.3f}"
+
+
+_ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
+    ("step time", lambda run: _seconds(run.figures.step_s)),
+    ("ACT with admission, mean", lambda run: _seconds(run.figures.mean_act_admission_s)),
+    ("ACT with admission, p99", lambda run: _seconds(run.figures.p99_act_admission_s)),
+    ("ACT without admission, mean", lambda run: _seconds(run.figures.mean_act_s)),
+    ("ACT without admission, p99", lambda run: _seconds(run.figures.p99_act_s)),
+    ("  of it queueing, mean", lambda run: _seconds(run.figures.mean_queueing_s)),
+    ("  of it execution, mean", lambda run: _seconds(run.figures.mean_execution_s)),
+    ("  of it overhead, mean", lambda run: f"{run.figures.mean_overhead_s * 1000:.2f} ms"),
+    ("admission of a trajectory, mean", lambda run: _seconds(run.figures.mean_admission_s)),
+    ("overhead share", lambda run: f"{run.figures.overhead_share:.2%}"),
+    ("core-seconds held", lambda run: f"{run.figures.held_core_s:.1f}"),
+    ("core-seconds used", lambda run: f"{run.figures.used_core_s:.1f}"),
+    ("calls", lambda run: str(run.figures.calls)),
+    ("429 from the search API", lambda run: str(run.refused)),
+    ("rewards: tests, similarity (mean)", _rewards),
+)
+
+_TERMS = (
+    ("action", "one call of a tool or reward: a command, an edit, a search, a test suite"),
+    ("ACT", "action completion time: queueing (waits for cores or quota) + execution + overhead"),
+    ("admission", "a trajectory's wait for its reservation; counted into the ACT of its first action"),
+    ("step time", "from the start until the last of the trajectories has its rewards"),
+    ("overhead share", "overhead / (execution + overhead), summed over all actions"),
+    ("held, used", "core-seconds set aside, and CPU seconds that the commands used of them"),
+)
+
+
+def show_plan(console: Console, *, share: float, tools_s: float, thinks_s: float, turns: float) -> None:
+    """Say how much the model thinks, for tools that take `share` of a lone trajectory's time."""
+    console.print(
+        f"Tools take {share:.0%} of a lone trajectory's {tools_s + thinks_s:.1f} s: its model thinks {thinks_s:.1f} s "
+        f"in {turns:.1f} turns (means). Thinking times are log-normal with sigma {SIGMA}, the spread of recorded "
+        "coding agents, and the same under every policy.",
+        highlight=False,
+    )
+
+
+def show_calibration(console: Console, calibration: Calibration) -> None:
+    """Print what lone trajectories took."""
+    console.print(
+        f"Calibration: {calibration.trajectories} lone trajectories on one core, without thinking, took "
+        f"{calibration.tools_s:.2f} s of tools in {calibration.calls:.1f} calls each; {calibration.suite_s:.2f} s of "
+        f"it is the test suite, which takes {calibration.suite_two_cores_s:.2f} s on two cores "
+        f"({calibration.suite_speedup:.2f}x).",
+        highlight=False,
+    )
+
+
+def show_terms(console: Console) -> None:
+    """Explain the words of the table."""
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for word, meaning in _TERMS:
+        table.add_row(word, meaning)
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def comparison_table(runs: Sequence[Run], *, title: str) -> Table:
+    """Return one table: a column for each policy, a row for each figure."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for run in runs:
+        table.add_column(run.policy, justify="right", no_wrap=True, style="bold" if run.policy == SCHEDULER else "")
+    for name, figure in _ROWS:
+        table.add_row(name, *(figure(run) for run in runs))
+    return table
+
+
+def ratios_between(runs: Sequence[Run]) -> Ratios | None:
+    """Return how the scheduler compares with the better of the reservations, or None if either was not run."""
+    baselines = _baselines(runs)
+    scheduled = _scheduled(runs)
+    return ratios_of(baselines, scheduled) if baselines and scheduled else None
+
+
+def ratio_table(runs: Sequence[Run]) -> RenderableType:
+    """Return the ratios against the better of the reservations, figure by figure."""
+    ratios, baselines, scheduled = ratios_between(runs), _baselines(runs), _scheduled(runs)
+    if ratios is None or scheduled is None:
+        return Text("No ratios: they need the scheduler and at least one reservation.")
+    table = Table(
+        title="Scheduler against the better of the reservations, figure by figure",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for column in ("", "reserved", SCHEDULER, "ratio"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    rows: tuple[tuple[str, Callable[[Figures], float], float, str], ...] = (
+        ("step time", lambda f: f.step_s, ratios.step, "s"),
+        ("ACT with admission, mean", lambda f: f.mean_act_admission_s, ratios.act_admission, "s"),
+        ("ACT without admission, mean", lambda f: f.mean_act_s, ratios.act, "s"),
+        ("core-seconds held", lambda f: f.held_core_s, ratios.held, ""),
+    )
+    for name, figure, ratio, unit in rows:
+        best = min(figure(baseline) for baseline in baselines)
+        table.add_row(name, f"{best:.3f} {unit}".strip(), f"{figure(scheduled):.3f} {unit}".strip(), f"{ratio:.2f}x")
+    return table
+
+
+def sweep_table(results: Mapping[float, Sequence[Run]]) -> RenderableType:
+    """Return the summary over the shares of the tools: one row for each."""
+    table = Table(
+        title="All shares: step time and mean ACT with admission",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("tools", justify="right")
+    policies = [run.policy for run in next(iter(results.values()))]
+    for what in ("step", "ACT"):
+        for policy in policies:
+            table.add_column(f"{what}\n{policy}", justify="right")
+        table.add_column(f"{what}\nratio", justify="right", style="bold")
+    table.add_column("overhead\nshare", justify="right")
+    for share, runs in results.items():
+        ratios = ratios_between(runs)
+        scheduled = _scheduled(runs)
+        table.add_row(
+            f"{share:.0%}",
+            *(f"{run.figures.step_s:.1f} s" for run in runs),
+            "-" if ratios is None else f"{ratios.step:.2f}x",
+            *(f"{run.figures.mean_act_admission_s:.2f} s" for run in runs),
+            "-" if ratios is None else f"{ratios.act_admission:.2f}x",
+            "-" if scheduled is None else f"{scheduled.overhead_share:.2%}",
+        )
+    return Group(table, Text("Ratios: scheduler against the better of the reservations."))
+
+
+def explanation(runs: Sequence[Run]) -> RenderableType:
+    """Say in words what the table shows, from its figures."""
+    reserved = [_reserved_words(run) for run in runs if run.policy.startswith("reserved")]
+    scheduled = [_scheduler_words(run) for run in runs if run.policy == SCHEDULER]
+    return Text("\n".join(reserved + scheduled))
+
+
+def _reserved_words(run: Run) -> str:
+    cores = int(run.policy[len("reserved(") : -1])
+    at_once = CORES // cores
+    return (
+        f"{run.policy}: a trajectory keeps {cores} of the {CORES} cores from its first turn to its last, also while "
+        f"its model thinks. So {at_once} of {len(run.answers)} run at a time and the others wait, "
+        f"{run.figures.mean_admission_s:.1f} s in the mean; {_idle(run.figures):.0%} of the core-seconds held were "
+        "idle."
+    )
+
+
+def _scheduler_words(run: Run) -> str:
+    return (
+        f"{run.policy}: all {len(run.answers)} trajectories start at once and take cores call by call, so that one's "
+        "thinking leaves cores to the others' tools; a test suite gets both cores when nothing else needs one. "
+        f"{_idle(run.figures):.0%} of the core-seconds held were idle; the commands kept "
+        f"{run.figures.used_core_s / run.figures.step_s:.2f} of {CORES} cores busy over the step."
+    )
+
+
+def _idle(figures: Figures) -> float:
+    return 1 - figures.used_core_s / figures.held_core_s
+
+
+def _baselines(runs: Sequence[Run]) -> list[Figures]:
+    return [run.figures for run in runs if run.policy.startswith("reserved")]
+
+
+def _scheduled(runs: Sequence[Run]) -> Figures | None:
+    return next((run.figures for run in runs if run.policy == SCHEDULER), None)

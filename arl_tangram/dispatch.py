@@ -1,0 +1,144 @@
+"""Drive the scheduler on an event loop: one `decide` per turn of the loop, one timer for all deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from arl_tangram.model.events import Event
+from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.scheduling.core import SchedulerCore
+
+
+class Waiter(Protocol):
+    """Whoever waits for units; told once, synchronously, in the turn of the decision."""
+
+    def granted(self, running: RunningAction | None) -> None:
+        """Units are promised: to an action, or (None) to a trajectory."""
+        ...
+
+    def expired(self) -> None:
+        """The `queue_timeout` has passed; nothing was held."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The scheduler itself failed; nothing was held."""
+        ...
+
+    def shut_down(self) -> None:
+        """The runtime closes: withdraw."""
+        ...
+
+
+class Dispatcher:
+    """Feeds events to the core and carries its decisions to those who wait.
+
+    Args:
+        core: the scheduler.
+        on_event: is given each event of the core, if the core records them.
+    """
+
+    def __init__(self, core: SchedulerCore, on_event: Callable[[Event], None]) -> None:
+        self.core = core
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[int, Waiter] = {}
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_id = 0
+
+    def new_id(self) -> int:
+        """Return the id of the next action or trajectory; ids ascend."""
+        self._next_id += 1
+        return self._next_id
+
+    def submit(self, action: PendingAction, waiter: Waiter) -> None:
+        """Queue a call."""
+        self.core.submit(action)
+        self._waiters[action.id] = waiter
+        self._wake()
+
+    def open(self, request: PendingAction, waiter: Waiter, *, group: str | None) -> None:
+        """Queue a trajectory."""
+        self.core.open(request, group=group)
+        self._waiters[request.id] = waiter
+        self._wake()
+
+    def withdraw(self, action_id: int) -> None:
+        """Forget a waiting call or trajectory."""
+        del self._waiters[action_id]
+        self.core.withdraw(action_id)
+        self._wake()
+
+    def close(self, trajectory: int) -> None:
+        """End an admitted trajectory."""
+        self.core.close(trajectory, self._loop.time())
+        self._wake()
+
+    def finish(self, action_id: int, duration_s: float | None) -> None:
+        """Return a running call's units."""
+        self.core.finish(action_id, self._loop.time(), duration_s)
+        self._wake()
+
+    def pause(self, dimension: int, for_s: float) -> None:
+        """Grant nothing of a dimension for some seconds."""
+        self.core.pause(dimension, self._loop.time() + for_s)
+        self._wake()
+
+    def waiters(self) -> list[Waiter]:
+        """Return all who wait."""
+        return list(self._waiters.values())
+
+    def stop(self) -> None:
+        """Stop deciding; what waits must have been withdrawn."""
+        self._scheduled = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._scheduled = False
+        try:
+            decisions = self.core.decide(self._loop.time())
+        except Exception as error:
+            self._fail_all(error)
+            raise
+        for action_id in decisions.expired:
+            self._waiters.pop(action_id).expired()
+        for trajectory in decisions.opened:
+            self._waiters.pop(trajectory).granted(None)
+        for running in decisions.started:
+            self._waiters.pop(running.pending.id).granted(running)
+        for event in self.core.drain_events():
+            self._on_event(event)
+        if decisions.more:
+            self._wake()
+        self._arm()
+
+    def _arm(self) -> None:
+        """Set the timer for the next moment at which something may change by time alone."""
+        at_s = self.core.next_wakeup_s()
+        if self._timer is not None:
+            if self._timer.when() == at_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at_s is not None:
+            self._timer = self._loop.call_at(at_s, self._wake_by_timer)
+
+    def _wake_by_timer(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _fail_all(self, error: Exception) -> None:
+        """Nobody waits for ever because the scheduler has a defect or a policy planned nonsense."""
+        for action_id, waiter in list(self._waiters.items()):
+            del self._waiters[action_id]
+            self.core.withdraw(action_id)
+            waiter.failed(error)

@@ -1,0 +1,405 @@
+"""One invocation of an action: wait for units, run the body, clean up, give the units back, report.
+
+The body runs in a task of its own, so that a timeout, a cancelled caller or the closing runtime can
+interrupt it, and so that a caller never waits longer than the grace time for one that does not
+listen. Then the body lingers: its units stay in use, visibly, until it really ends.
+
+The order at the end is always the same: the body ends, everything it started is killed, the units
+return, the caller gets its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any
+
+from arl_tangram.context import Invocable, active_var
+from arl_tangram.dispatch import Dispatcher
+from arl_tangram.errors import (
+    BodyCancelledError,
+    DefinitionError,
+    InfrastructureError,
+    QueueTimeout,
+    RunTimeout,
+    ShutdownError,
+    TangramError,
+)
+from arl_tangram.managers.manager import CpuLease, CpuManager, ExecUsage, ManagedSandbox
+from arl_tangram.managers.quota import QuotaHandle
+from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.model.allocation import Allocation
+from arl_tangram.model.events import ActionEnded, Event
+from arl_tangram.model.lifecycle import BodyKind, FinishedAction, Outcome, PendingAction, RunningAction
+from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.topology import CPU, quota_calls, quota_concurrency
+
+_NO_USAGE = ExecUsage(0.0, 0.0)
+
+
+@dataclass(slots=True, eq=False)
+class Workshop:
+    """What all invocations of a runtime share."""
+
+    dispatcher: Dispatcher
+    cpu: CpuManager | None
+    threads: BodyThreads
+    kill_grace_s: float
+    on_event: Callable[[Event], None]
+    loop: asyncio.AbstractEventLoop
+    live: dict[int, Invocation] = field(default_factory=dict[int, "Invocation"])
+    trajectories: set[Any] = field(default_factory=set[Any])
+
+    def invocations(self) -> list[Invocation]:
+        """Return all calls that wait or hold units."""
+        return [w for w in self.dispatcher.waiters() if isinstance(w, Invocation)] + list(self.live.values())
+
+    def pause_quota(self, name: str, for_s: float) -> None:
+        """Grant nothing of a quota for some seconds; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is granted any more
+            self.loop.call_soon_threadsafe(self._pause_quota, name, for_s)
+
+    def _pause_quota(self, name: str, for_s: float) -> None:
+        index = self.dispatcher.core.topology.index
+        for dimension in (quota_calls(name), quota_concurrency(name)):
+            if dimension in index:
+                self.dispatcher.pause(index[dimension], for_s)
+
+
+class Invocation:
+    """One call, from its submission to its end; also what the body sees as the active action."""
+
+    __slots__ = (
+        "_answer", "_args", "_context", "_deadline", "_detached", "_grace", "_interrupt", "_invocable", "_kwargs",
+        "_lease", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering", "pending", "running",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        invocable: Invocable,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        pending: PendingAction,
+        sandbox: ManagedSandbox | None,
+    ) -> None:
+        self.pending = pending
+        self.running: RunningAction | None = None
+        self.ended = False
+        self.lingering = False
+        self._workshop = workshop
+        self._invocable = invocable
+        self._args = args
+        self._kwargs = kwargs
+        self._sandbox = sandbox
+        self._answer: asyncio.Future[Any] = workshop.loop.create_future()
+        self._context: Context | None = copy_context()
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._lease: CpuLease | None = None
+        self._interrupt: BaseException | None = None
+        self._detached = False
+        self._started_at_s: float | None = None
+
+    async def result(self) -> Any:
+        """Submit the call, wait for its end and return or raise what its body did.
+
+        Cancelling withdraws it while it waits; while it runs, the body is cancelled and awaited, for
+        at most the grace time.
+        """
+        self._workshop.dispatcher.submit(self.pending, self)
+        try:
+            return await self._answer
+        except asyncio.CancelledError as cancelled:
+            if not self.ended:
+                await self._call_off(cancelled)
+            raise
+
+    # Told by the dispatcher.
+
+    def granted(self, running: RunningAction | None) -> None:
+        """Start the body; its units are in use from now on."""
+        self.running = running
+        self._workshop.live[self.pending.id] = self
+        self._task = self._workshop.loop.create_task(self._run(), context=self._context)
+        self._context = None
+        self._task.add_done_callback(self._task_done)
+
+    def expired(self) -> None:
+        """Answer that the wait was too long."""
+        waited_s = self.pending.demand.queue_timeout
+        self._answer_waiting(
+            QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"), Outcome.QUEUE_TIMEOUT
+        )
+
+    def failed(self, error: Exception) -> None:
+        """Answer that the scheduler failed."""
+        self._answer_waiting(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
+
+    # Interrupting.
+
+    def shut_down(self) -> None:
+        """End it because the runtime closes."""
+        doing = "running" if self.running else "waiting"
+        self.call_off(ShutdownError(f"the runtime was closed while {self.name} was {doing}"))
+
+    def call_off(self, error: TangramError) -> None:
+        """Take it out of the queue, or interrupt it; its caller gets the error."""
+        if self.running is None:
+            self._workshop.dispatcher.withdraw(self.pending.id)
+            self._answer_waiting(error)
+        else:
+            self.interrupt(error)
+
+    def interrupt(self, why: BaseException) -> None:
+        """Cancel the running body; after the grace time, answer without it."""
+        if self.ended or self._interrupt is not None or self._task is None:
+            return
+        self._interrupt = why
+        if self._invocable.spec.kind is BodyKind.THREAD:
+            self._abandon()  # a thread cannot be cancelled: waiting would be in vain
+        else:
+            self._task.cancel()
+            self._grace = self._workshop.loop.call_later(self._workshop.kill_grace_s, self._abandon)
+
+    def detach(self) -> None:
+        """Let go of a body that outlives the runtime."""
+        self._detached = True
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The task that runs the body."""
+        return self._task
+
+    def _abandon(self) -> None:
+        """Answer without a body that does not end, kill its commands, and cancel it again from time to time."""
+        if not self.ended:
+            self.lingering = True
+            self._respond(None, self._interrupt)
+        if self._lease is not None and self._lease.needs_cleanup():
+            clean = self._workshop.loop.create_task(self._clean(self._lease))
+            clean.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+        if self._task is not None and self._invocable.spec.kind is BodyKind.ASYNC:
+            self._task.cancel()
+            self._grace = self._workshop.loop.call_later(self._workshop.kill_grace_s, self._abandon)
+
+    async def _call_off(self, cancelled: asyncio.CancelledError) -> None:
+        """The caller does not want it any more: take it out of the queue, or end it and wait for its end."""
+        if self.running is None:
+            self._workshop.dispatcher.withdraw(self.pending.id)
+            self._report(Outcome.CANCELLED, None)
+            return
+        self._answer = self._workshop.loop.create_future()
+        self.interrupt(cancelled)
+        await settled(self._answer)
+
+    # Running.
+
+    async def _run(self) -> None:
+        """Run the body to its end, whatever happens, and give everything back."""
+        spec = self._invocable.spec
+        value: Any = None
+        error: BaseException | None = None
+        started_at_s = self._started_at_s = self._workshop.loop.time()
+        active_var.set(self)
+        try:
+            self._enter()
+            if spec.timeout is not None:
+                self._deadline = self._workshop.loop.call_later(spec.timeout, self._time_out)
+            if spec.kind is BodyKind.THREAD:
+                value = await self._on_thread()
+            else:
+                value = await self._invocable.body(*self._args, **self._kwargs)
+        except asyncio.CancelledError as caught:
+            error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError though nobody cancelled it")
+            error.__cause__ = caught if error is not caught else None
+        except BaseException as caught:
+            error = caught
+        finally:
+            body_s = self._workshop.loop.time() - started_at_s
+            if self._deadline is not None:
+                self._deadline.cancel()
+            error = await self._leave() or error
+            self._conclude(value, self._interrupt or error, body_s)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+
+    def _enter(self) -> None:
+        cores = self._milli_cores()
+        if cores and self._workshop.cpu is not None:
+            self._lease = self._workshop.cpu.lease(cores, self._sandbox)
+
+    async def _leave(self) -> BaseException | None:
+        """Kill what the body left behind, then release the cores; return what went wrong."""
+        lease = self._lease
+        if lease is None:
+            return None
+        failure: BaseException | None = None
+        if lease.needs_cleanup():
+            clean = self._workshop.loop.create_task(self._clean(lease))
+            await settled(clean)
+            failure = clean.exception()
+        lease.release()
+        return failure
+
+    @staticmethod
+    async def _clean(lease: CpuLease) -> None:
+        await lease.clean()
+
+    async def _on_thread(self) -> Any:
+        context = copy_context()
+        core_ids = self._lease.core_ids if self._lease is not None else ()
+        done = self._workshop.threads.run(
+            lambda: context.run(self._invocable.body, *self._args, **self._kwargs), core_ids
+        )
+        while not done.done():
+            try:
+                await asyncio.shield(done)
+            except asyncio.CancelledError:
+                if self._detached:
+                    raise  # the thread is a daemon and nobody waits for it any more
+                if not done.done() and self._interrupt is None:
+                    self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
+            except BaseException:
+                break
+        value = done.result()
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
+        return value
+
+    def _time_out(self) -> None:
+        timeout = self._invocable.spec.timeout
+        self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {timeout:g} s"))
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        """Conclude a task that was cancelled before its first step, and so never ran at all."""
+        self._task = None
+        if self.pending.id in self._workshop.live:
+            error = self._interrupt or BodyCancelledError(f"the task of {self.name} was cancelled before it began")
+            self._conclude(None, error, 0.0)
+        if not task.cancelled():
+            task.exception()  # told to the caller already
+
+    def _conclude(self, value: Any, error: BaseException | None, body_s: float) -> None:
+        del self._workshop.live[self.pending.id]
+        if self._grace is not None:
+            self._grace.cancel()
+        self._workshop.dispatcher.finish(self.pending.id, body_s if error is None else None)
+        if not self.ended:
+            self._respond(value, error, body_s)
+
+    # Answering.
+
+    def _respond(self, value: Any, error: BaseException | None, body_s: float | None = None) -> None:
+        """Give the caller its answer, once."""
+        self.ended = True
+        self._report(_outcome(error), error, body_s)
+        if self._answer.done():
+            return
+        if error is None:
+            self._answer.set_result(value)
+        elif isinstance(error, asyncio.CancelledError):
+            self._answer.set_result(None)  # the caller that waits here raises it itself
+        else:
+            self._answer.set_exception(error)
+            self._answer.exception()  # retrieved: the caller may be gone
+
+    def _answer_waiting(self, error: TangramError, outcome: Outcome = Outcome.INFRASTRUCTURE) -> None:
+        self.ended = True
+        self._report(outcome, error)
+        if not self._answer.done():
+            self._answer.set_exception(error)
+            self._answer.exception()
+
+    def _report(self, outcome: Outcome, error: BaseException | None, body_s: float | None = None) -> None:
+        """Measure the call as design and trace define it."""
+        now_s = self._workshop.loop.time()
+        submitted_at_s = self.pending.submitted_at_s
+        usage = _NO_USAGE if self._lease is None else self._lease.usage
+        if self.running is None:
+            queueing_s, execution_s, overhead_s = now_s - submitted_at_s, 0.0, 0.0
+        else:
+            queueing_s = self.running.started_at_s - submitted_at_s
+            if body_s is None:
+                body_s = 0.0 if self._started_at_s is None else now_s - self._started_at_s
+            execution_s = max(0.0, body_s - usage.overhead_s)
+            overhead_s = max(0.0, now_s - submitted_at_s - queueing_s - execution_s)
+        finished = FinishedAction(
+            self.pending.id,
+            self.name,
+            self.pending.key,
+            self.pending.trajectory,
+            outcome,
+            None if error is None else type(error).__name__,
+            submitted_at_s,
+            queueing_s,
+            execution_s,
+            overhead_s,
+            usage.cpu_s,
+            self._milli_cores() / MILLI if self.running is not None else 0.0,
+        )
+        self._workshop.on_event(ActionEnded(now_s, finished))
+
+    # What the body sees.
+
+    @property
+    def name(self) -> str:
+        """The action's name."""
+        return self._invocable.spec.name
+
+    @property
+    def sandbox(self) -> ManagedSandbox | None:
+        """The sandbox it runs in."""
+        return self._sandbox
+
+    @property
+    def allocation(self) -> Allocation:
+        """What it was granted."""
+        cost = self._invocable.spec.cost
+        return Allocation(
+            cores=self._milli_cores() / MILLI,
+            core_ids=self._lease.core_ids if self._lease is not None else (),
+            memory_gib=cost.memory_bytes / GIB,
+            quota={name: amount / MILLI for name, amount in cost.quota},
+        )
+
+    def quota(self, name: str) -> QuotaHandle | None:
+        """Its hold on a quota, or None."""
+        if all(name != held for held, _ in self._invocable.spec.cost.quota):
+            return None
+        return QuotaHandle(lambda for_s: self._workshop.pause_quota(name, for_s))
+
+    def _milli_cores(self) -> int:
+        """Granted milli-cores: the policy's, the trajectory's reservation, or the declared fraction."""
+        if self.running is not None and self.running.units:
+            return self.running.units
+        cpu = self._workshop.dispatcher.core.topology.index.get(CPU)
+        return next((units for dimension, units in self.pending.demand.fixed if dimension == cpu), 0)
+
+
+async def settled(future: asyncio.Future[Any]) -> None:
+    """Wait until a bounded clean-up is done, however often the waiting task is cancelled meanwhile."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return Outcome.OK
+    if isinstance(error, asyncio.CancelledError):
+        return Outcome.CANCELLED
+    if isinstance(error, RunTimeout):
+        return Outcome.RUN_TIMEOUT
+    return Outcome.INFRASTRUCTURE if isinstance(error, InfrastructureError) else Outcome.ERROR

@@ -1,0 +1,196 @@
+"""Starts a keeper and talks to it: the trainer's end of the socket, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+MESSAGE_BYTES = 1 << 15  # longer requests travel in a memfd
+REPLY_BYTES = 1 << 12
+
+# Enters the cgroups, then becomes the program: `sh -c ENTER sh FILE... -- PROGRAM...`
+ENTER = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"'
+
+_open: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+class Channel:
+    """The connection to one keeper. `on_reply` gets the words of each answer; `exited` is done when it has ended."""
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], entrances: Sequence[str], on_reply: Callable[[list[str]], None]) -> None:
+        """Start the keeper; must be called on the thread of the event loop, which must outlive it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._on_reply = on_reply
+        self._outgoing: deque[tuple[bytes, list[int]]] = deque()
+        self.exited: asyncio.Future[None] = self._loop.create_future()
+        with contextlib.ExitStack() as stack:
+            self._errors = stack.enter_context(open(os.memfd_create("arl_tangram-keeper"), "r+b", buffering=0))
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            stack.enter_context(theirs)
+            self._socket = stack.enter_context(ours)
+            ours.setblocking(False)
+            self.pid = _spawn(("/bin/sh", "-c", ENTER, "sh", *entrances, "--", *argv), env, theirs.fileno(), self._errors.fileno())
+            try:
+                self._process = os.pidfd_open(self.pid)
+            except OSError:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise
+            theirs.close()
+            stack.pop_all()
+        self._loop.add_reader(self._socket.fileno(), self._receive)
+        self._loop.add_reader(self._process, self._collect)
+        _open.add(self)
+
+    def send(self, fields: Sequence[bytes], descriptors: Sequence[int] = ()) -> None:
+        """Send a request; the descriptors are closed once they are sent. A keeper that is gone is no error here."""
+        data = b"\0".join(fields)
+        owned = list(descriptors)
+        if len(data) > MESSAGE_BYTES:
+            memfd = os.memfd_create("arl_tangram-request")
+            owned.insert(0, memfd)
+            try:
+                write_all(memfd, data)
+            except BaseException:
+                _close_all(owned)
+                raise
+            data = b"large"
+        self._outgoing.append((data, owned))
+        if len(self._outgoing) == 1:
+            self._flush()
+
+    def close(self) -> None:
+        """Hang up: the keeper kills everything and exits; `exited` tells when."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+        while self._outgoing:
+            _close_all(self._outgoing.popleft()[1])
+
+    def kill(self) -> None:
+        """Kill the keeper itself, and with bwrap all that is in its namespace."""
+        if not self.exited.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def complaint(self) -> str:
+        """Return what the keeper, or what should have started it, wrote to standard error."""
+        if self._errors.closed:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read(4096).decode(errors="replace").strip()
+
+    def release(self) -> None:
+        """Close what is left once the keeper has exited."""
+        self.close()
+        self._errors.close()
+
+    def close_in_child(self) -> None:
+        """Close the socket in a forked child of the trainer, so that its end still tells the trainer's death."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def _flush(self) -> None:
+        while self._outgoing:
+            data, descriptors = self._outgoing[0]
+            try:
+                socket.send_fds(self._socket, [data], descriptors) if descriptors else self._socket.send(data)
+            except BlockingIOError:
+                self._loop.add_writer(self._socket.fileno(), self._flush)
+                return
+            except OSError:
+                pass  # it is gone, which `exited` tells
+            self._outgoing.popleft()
+            _close_all(descriptors)
+        if self._socket.fileno() >= 0:
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _receive(self) -> None:
+        while self._socket.fileno() >= 0:
+            try:
+                data = self._socket.recv(REPLY_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(self._socket.fileno())
+                return
+            self._on_reply(data.decode("ascii", errors="replace").split(" "))
+
+    def _collect(self) -> None:
+        """Reap the keeper, after the last of its answers."""
+        self._receive()
+        self._loop.remove_reader(self._process)
+        os.close(self._process)
+        with contextlib.suppress(ChildProcessError):  # somebody else reaps all children of this process
+            os.waitpid(self.pid, 0)
+        self.close()
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything to a file."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def memory_file(data: bytes) -> int:
+    """Return a descriptor that reads this data."""
+    if not data:
+        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.memfd_create("arl_tangram-stdin")
+    try:
+        write_all(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def interpreter() -> str:
+    """Return the interpreter that runs keepers: not a virtual environment's, which would only be slower to start."""
+    found: str = getattr(sys, "_base_executable", "") or sys.executable
+    if not found:
+        raise FileNotFoundError("this process does not know its Python interpreter (sys.executable is empty)")
+    return found
+
+
+def _spawn(argv: Sequence[str], env: Mapping[str, str], stdin: int, stderr: int) -> int:
+    # Sources above 2, so that no move overwrites the source of the next one.
+    sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (stdin, stderr)]
+    try:
+        moves = [(os.POSIX_SPAWN_DUP2, sources[min(target, 1)], target) for target in range(3)]
+        # A session of its own: a Ctrl-C in the terminal is for the trainer, which closes the sandboxes in order.
+        return os.posix_spawn(argv[0], argv, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=(signal.SIGPIPE,))
+    finally:
+        _close_all(sources)
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _close_in_child() -> None:
+    for channel in list(_open):
+        channel.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,274 @@
+"""Runs and kills the commands of one sandbox through its keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+
+from arl_tangram.errors import SandboxLostError
+from arl_tangram.managers.local.channel import Channel, memory_file
+from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
+
+KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
+KILLED_CODE = 137
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, checked and resolved."""
+
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    stdin: bytes
+    timeout_s: float | None
+    max_output_bytes: int
+    spill_folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended; `start_s` and `end_s` are on the monotonic clock, measured by the keeper."""
+
+    exit_code: int
+    start_s: float
+    end_s: float
+    cpu_s: float
+    timed_out: bool
+    stdout: Capture
+    stderr: Capture
+    spilled: tuple[str, str] | None
+
+
+@dataclass(slots=True)
+class _Status:
+    exit_code: int
+    start_s: float
+    end_s: float
+    cpu_s: float
+
+
+class Commands:
+    """The running commands of one sandbox.
+
+    Args:
+        start: starts the keeper, given what receives its answers.
+        sandbox_id: the name in messages.
+        force: kills all but the keeper by stronger means; blocking; returns whether it could.
+        destroy: kills everything, the keeper too; blocking.
+    """
+
+    def __init__(
+        self, start: Callable[[Callable[[list[str]], None]], Channel], *, sandbox_id: str, force: Callable[[], bool], destroy: Callable[[], None]
+    ) -> None:
+        self._id = sandbox_id
+        self._force = force
+        self._destroy = destroy
+        self._numbers = itertools.count(1)
+        self._running: dict[str, asyncio.Future[_Status]] = {}
+        self._kills: dict[str, asyncio.Future[bool]] = {}
+        self._left = False
+        self._lost: str | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self.channel = start(self._on_reply)
+        self.channel.exited.add_done_callback(self._on_exit)
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether a command, or something that one has left behind, may be alive."""
+        return bool(self._running) or self._left
+
+    def check(self) -> None:
+        """Raise `SandboxLostError` if the sandbox is dead."""
+        if self._lost is not None:
+            raise SandboxLostError(f"sandbox {self._id} is lost: {self._lost}")
+
+    async def run(self, command: Command, ran: Callable[[float, float, float], None]) -> Ended:
+        """Run a command to its end; cancelling, and the time limit, kill it with all that it started first.
+
+        `ran` is told start, end and CPU seconds of the command whichever way it ends.
+        """
+        self.check()
+        number = str(next(self._numbers))
+        outputs, spilled = _open_outputs(command, number)
+        status: asyncio.Future[_Status] = self._loop.create_future()
+        self._running[number] = status
+        try:
+            self._spawn(number, command, outputs)
+            timed_out = False
+            try:
+                if command.timeout_s is None:
+                    await asyncio.wait([status])
+                else:
+                    done, _ = await asyncio.wait([status], timeout=command.timeout_s)
+                    timed_out = not done
+                    if timed_out:
+                        await finish_anyway(self.kill(number))
+            except asyncio.CancelledError:
+                with contextlib.suppress(SandboxLostError):
+                    await finish_anyway(self.kill(number))
+                raise
+            ended = await status
+            stdout, stderr = [await output.finish() for output in outputs]
+        finally:
+            self._running.pop(number, None)
+            if status.done() and status.exception() is None:
+                ran(status.result().start_s, status.result().end_s, status.result().cpu_s)
+            for output in outputs:
+                output.close()
+        code = KILLED_CODE if timed_out else ended.exit_code
+        return Ended(code, ended.start_s, ended.end_s, ended.cpu_s, timed_out, stdout, stderr, spilled)
+
+    async def kill(self, number: str = "*") -> None:
+        """Kill a command with all that it started, or everything; bounded, a few seconds at most.
+
+        Raises:
+            SandboxLostError: something survived, and the sandbox was destroyed.
+        """
+        self.check()
+        for attempt in range(2):
+            if await self._ask_to_kill(number):
+                return
+            self.check()
+            if attempt == 0 and not await anyio.to_thread.run_sync(self._force):
+                break
+        self._lose("something that its commands started could not be killed")
+        await self._end()
+        self.check()
+
+    def pin(self, core_ids: Sequence[int]) -> None:
+        """Let the keeper set the affinity of everything, before any later command."""
+        self.channel.send([b"pin", ",".join(map(str, core_ids)).encode()])
+
+    async def aclose(self) -> None:
+        """Kill everything, the keeper included; bounded."""
+        self._lose("it was closed")
+        self.channel.close()
+        if not await _within(self.channel.exited, KILL_REPLY_S):
+            await self._end()
+        elif self._ending is not None:
+            await asyncio.wait([self._ending])
+        self._fail_all()
+        self.channel.release()
+
+    # what happens
+
+    def _spawn(self, number: str, command: Command, outputs: Sequence[Output]) -> None:
+        env = {**command.env, "ARL_TANGRAM_EXEC": number}
+        fields = [b"spawn", number.encode(), os.fsencode(command.cwd), str(len(command.argv)).encode()]
+        fields += map(os.fsencode, command.argv)
+        fields += (os.fsencode(f"{name}={value}") for name, value in env.items())
+        self.channel.send(fields, [memory_file(command.stdin), *(output.take_sink() for output in outputs)])
+
+    async def _ask_to_kill(self, number: str) -> bool:
+        token = str(next(self._numbers))
+        clean = self._kills[token] = self._loop.create_future()
+        self.channel.send([b"kill", token.encode(), number.encode()])
+        try:
+            return await _within(clean, KILL_REPLY_S) and clean.result()
+        finally:
+            del self._kills[token]
+
+    def _on_reply(self, words: list[str]) -> None:
+        match words:
+            case ["done", number, code, start, end, cpu, left]:
+                self._left = left == "1"
+                _resolve(self._running.get(number), _Status(int(code), float(start), float(end), float(cpu)))
+            case ["failed", number, errno, subject]:
+                _fail(self._running.get(number), OSError(int(errno), os.strerror(int(errno)), subject))
+            case ["killed", token, clean, left]:
+                self._left = left == "1"
+                _resolve(self._kills.get(token), clean == "1")
+            case ["ready"]:
+                _resolve(self.ready, None)
+            case _:
+                self._lose("its keeper answered nonsense")
+
+    def _on_exit(self, _: asyncio.Future[None]) -> None:
+        """The keeper has ended; unless that was asked for, kill what it had to keep before anybody hears of it."""
+        if self._lost is None:
+            self._lose("its keeper ended")
+            self._ending = self._loop.create_task(self._end())
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = reason
+
+    async def _end(self) -> None:
+        await anyio.to_thread.run_sync(self._destroy)
+        self.channel.kill()
+        await _within(self.channel.exited, KILL_REPLY_S)
+        self._left = False
+        self._fail_all()
+
+    def _fail_all(self) -> None:
+        error = SandboxLostError(f"sandbox {self._id} is lost: {self._lost}")
+        _fail(self.ready, error)
+        for future in self._running.values():
+            _fail(future, error)
+        for killing in self._kills.values():
+            _resolve(killing, False)
+
+
+def _open_outputs(command: Command, number: str) -> tuple[list[Output], tuple[str, str] | None]:
+    outputs: list[Output] = []
+    if command.spill_folder is None:
+        sources: list[Callable[[], Output]] = [lambda: PipeOutput(command.max_output_bytes)] * 2
+        spilled = None
+    else:
+        folder = command.spill_folder
+        names = (f"{number}.stdout", f"{number}.stderr")
+        sources = [lambda name=name: FileOutput(folder, name, command.max_output_bytes) for name in names]
+        spilled = (f"{folder}/{names[0]}", f"{folder}/{names[1]}")
+    try:
+        for source in sources:
+            outputs.append(source())
+    except BaseException:
+        for output in outputs:
+            output.close()
+        raise
+    return outputs, spilled
+
+
+async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
+    """Finish bounded work however often the caller is cancelled meanwhile; then be cancelled."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # heard, though the cancellation goes first
+        raise cancelled
+    return task.result()
+
+
+async def _within(future: asyncio.Future[Any], limit_s: float) -> bool:
+    done, _ = await asyncio.wait([future], timeout=limit_s)
+    return bool(done)
+
+
+def _resolve(future: asyncio.Future[T] | None, value: T) -> None:
+    if future is not None and not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any] | None, error: Exception) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()  # nobody may be waiting

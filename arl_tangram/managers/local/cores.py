@@ -1,0 +1,126 @@
+"""Which cores a grant gets: whole ones for itself, fractions on cores that are kept for fractions. Pure.
+
+With C cores, W of them whole and F milli-cores in fractions, the fractions share ceil(F / 1000) cores. So k more whole
+cores fit exactly if C - W - ceil(F / 1000) >= k, which is what counting milli-cores says: nothing is
+lost to fragmentation. A fraction is kept on as few shared cores as it needs, so that `nproc` shows its ceiling; if
+no such place has room, it floats over all shared cores and still gets its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The cores of one grant.
+
+    Attributes:
+        core_ids: numbers of the cores, ascending.
+        milli_cores: what was granted; below 1000 per core it needs a quota.
+    """
+
+    core_ids: tuple[int, ...]
+    milli_cores: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the cores are the grant's alone."""
+        return self.milli_cores % MILLI == 0
+
+
+class Cores:
+    """Places grants on the cores of a pool; a grant is named by a key of the caller."""
+
+    def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
+        self._nodes = [tuple(node) for node in nodes]
+        self._free = [sorted(node) for node in nodes]
+        self._shared: list[int] = []
+        self._fractions: dict[int, int] = {}  # key -> milli-cores, in order of arrival
+        self._placed: dict[int, Placement] = {}
+
+    @property
+    def free(self) -> int:
+        """Cores that no grant uses."""
+        return sum(map(len, self._free))
+
+    def take(self, key: int, milli_cores: int) -> dict[int, Placement]:
+        """Place a grant; return its placement and those of fractions that it moved.
+
+        Raises:
+            ValueError: there is no room, or nothing was asked.
+        """
+        if milli_cores <= 0:
+            raise ValueError(f"a grant needs milli-cores, {milli_cores} were asked")
+        if milli_cores % MILLI == 0:
+            placed = Placement(self._pick(milli_cores // MILLI), milli_cores)
+            self._placed[key] = placed
+            return {key: placed}
+        grown = _ceil(sum(self._fractions.values()) + milli_cores) - len(self._shared)
+        self._shared.extend(self._pick(grown))
+        self._fractions[key] = milli_cores
+        return self._arrange()
+
+    def give_back(self, key: int) -> dict[int, Placement]:
+        """Free a grant's cores; return the placements of fractions that this moved. Unknown keys are ignored."""
+        placed = self._placed.pop(key, None)
+        if placed is None:
+            return {}
+        if key not in self._fractions:
+            self._put_back(placed.core_ids)
+            return {}
+        del self._fractions[key]
+        needed = _ceil(sum(self._fractions.values()))
+        given_up = self._shared[needed:]
+        del self._shared[needed:]
+        self._put_back(given_up)
+        return self._arrange()
+
+    def placement(self, key: int) -> Placement:
+        """Return where a grant is."""
+        return self._placed[key]
+
+    def _pick(self, count: int) -> tuple[int, ...]:
+        """Take free cores: from the smallest node that has room, else from the fullest nodes on."""
+        if count > self.free:
+            raise ValueError(f"{count} cores were asked, {self.free} are free")
+        fitting = [free for free in self._free if len(free) >= count]
+        sources = [min(fitting, key=len)] if fitting else sorted(self._free, key=len, reverse=True)
+        picked: list[int] = []
+        for free in sources:
+            missing = count - len(picked)
+            picked.extend(free[:missing])
+            del free[:missing]
+        return tuple(sorted(picked))
+
+    def _put_back(self, core_ids: Sequence[int]) -> None:
+        for core in core_ids:
+            for node, free in zip(self._nodes, self._free, strict=True):
+                if core in node:
+                    free.append(core)
+                    free.sort()
+
+    def _arrange(self) -> dict[int, Placement]:
+        """Place all fractions anew, in order of arrival; return what changed."""
+        load = dict.fromkeys(self._shared, 0)
+        changed: dict[int, Placement] = {}
+        for key, milli_cores in self._fractions.items():
+            width = _ceil(milli_cores)
+            share = -(-milli_cores // width)
+            fullest = sorted(load, key=lambda core: (-load[core], core))
+            roomy = [core for core in fullest if load[core] + share <= MILLI][:width]
+            if len(roomy) < width:  # float: count it evenly
+                roomy, share = list(self._shared), -(-milli_cores // len(self._shared))
+            for core in roomy:
+                load[core] += share
+            placed = Placement(tuple(sorted(roomy)), milli_cores)
+            if self._placed.get(key) != placed:
+                self._placed[key] = changed[key] = placed
+        return changed
+
+
+def _ceil(milli_cores: int) -> int:
+    return -(-milli_cores // MILLI)

@@ -1,0 +1,134 @@
+"""Files of a sandbox, from the trainer's side: paths that cannot leave it, and copying. Everything here blocks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from arl_tangram.errors import SandboxPathError
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folder of a sandbox: its working folder, HOME, TMPDIR and spilled output.
+
+    They lie beside each other, so that neither caches nor temporary files turn up in the working folder,
+    which is often a source tree under version control.
+    """
+
+    base: str
+
+    @property
+    def work(self) -> str:
+        """The working folder; relative paths start here."""
+        return f"{self.base}/work"
+
+    @property
+    def home(self) -> str:
+        """HOME."""
+        return f"{self.base}/home"
+
+    @property
+    def tmp(self) -> str:
+        """TMPDIR; with bwrap also /tmp."""
+        return f"{self.base}/tmp"
+
+    @property
+    def spill(self) -> str:
+        """Full outputs of commands that asked for it."""
+        return f"{self.base}/spill"
+
+    def create(self) -> None:
+        """Create the folders."""
+        for folder in (self.base, self.work, self.home, self.tmp, self.spill):
+            os.mkdir(folder, 0o700)
+
+    def remove(self) -> None:
+        """Remove everything, whatever its permissions."""
+        remove_tree(self.base)
+
+    def resolve(self, path: str) -> str:
+        """Return the real path, all links followed.
+
+        Raises:
+            SandboxPathError: it is in none of the four folders.
+            ValueError: it holds a zero byte.
+        """
+        real = os.path.realpath(os.path.join(self.work, path))
+        if not any(real == top or real.startswith(top + "/") for top in (self.work, self.home, self.tmp, self.spill)):
+            raise SandboxPathError(f"{path!r} leaves the sandbox, whose working folder is {self.work}")
+        return real
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, creating its folders."""
+        real = self.resolve(path)
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        with open(os.open(real, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb") as file:
+            file.write(data)
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a regular file."""
+        # Not blocking: what runs in the sandbox could have put a pipe there, which nobody writes to.
+        with open(os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(f"{path!r} is not a regular file")
+            return file.read()
+
+    def put(self, source: str | os.PathLike[str], path: str) -> None:
+        """Copy a folder in; existing files are replaced, links stay links."""
+        if not os.path.isdir(source):
+            raise NotADirectoryError(f"{os.fspath(source)!r} is not a folder")
+        merge_tree(Path(source), Path(self.resolve(path)))
+
+    def get(self, path: str, target: str | os.PathLike[str]) -> None:
+        """Copy a folder out; links stay links."""
+        real = self.resolve(path)
+        if not os.path.isdir(real):
+            raise NotADirectoryError(f"{path!r} is not a folder of the sandbox")
+        merge_tree(Path(real), Path(target))
+
+
+def merge_tree(source: Path, target: Path) -> None:
+    """Copy a folder into another; special files are left out.
+
+    Links are copied as links. One that is in the way in the target is replaced and never followed: else two copies in a
+    row, a link first and a folder of the same name then, would write elsewhere.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            copy = target / entry.name
+            if copy.is_symlink():
+                copy.unlink()
+            if entry.is_symlink():
+                copy.unlink(missing_ok=True)
+                copy.symlink_to(os.readlink(entry.path))
+            elif entry.is_dir():
+                merge_tree(Path(entry.path), copy)
+            elif entry.is_file():
+                if copy.is_dir():
+                    raise IsADirectoryError(f"{copy} is a folder, {entry.path} is a file")
+                shutil.copy2(entry.path, copy)
+    shutil.copystat(source, target)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a tree, folders without write permission included; what is gone already is no error."""
+
+    def unlock(folder: str) -> None:
+        for top, folders, _ in os.walk(folder):
+            os.chmod(top, 0o700)
+            for name in folders:
+                if not os.path.islink(os.path.join(top, name)):
+                    os.chmod(os.path.join(top, name), 0o700)
+
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        unlock(path)
+        shutil.rmtree(path, ignore_errors=True)

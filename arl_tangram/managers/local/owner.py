@@ -1,0 +1,192 @@
+"""Who owns what is created here, and the removal of what dead owners have left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.local.cgroup import kill_group, remove_group
+from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.local.files import remove_tree
+from arl_tangram.managers.local.hierarchy import Hierarchy
+
+CGROUP_PREFIX = "arl_tangram-"
+KILL_LIMIT_S = 2.0
+
+_NAME = re.compile(r"(?P<namespace>[0-9]+)-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One manager of one process; its name tells whether the process lives.
+
+    Attributes:
+        name: PID namespace, process number, start time of the process in clock ticks since boot, and a random part.
+        folder: where its sandboxes are.
+    """
+
+    name: str
+    folder: str
+
+
+def default_root() -> str:
+    """Return the folder for sandboxes of this user."""
+    return os.path.join(tempfile.gettempdir(), f"arl_tangram-{os.getuid()}")
+
+
+def claim(root: str) -> Owner:
+    """Become an owner: create its folder, and the root if need be.
+
+    Raises:
+        ConfigurationError: the root is somebody else's.
+    """
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    status = os.lstat(root)
+    if not os.path.isdir(root) or os.path.islink(root) or status.st_uid != os.getuid():
+        raise ConfigurationError(f"the folder for sandboxes, {root}, is a link or does not belong to user {os.getuid()}")
+    name = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}-{secrets.token_hex(3)}"
+    # Filled before it gets its name: a folder with a valid name always tells its boot.
+    unnamed = tempfile.mkdtemp(prefix=".claim-", dir=root)
+    Path(unnamed, "owner.json").write_text(json.dumps({"pid": os.getpid(), "started": _started(os.getpid()), "boot": _boot()}))
+    folder = os.path.join(root, name)
+    os.rename(unnamed, folder)
+    return Owner(name, folder)
+
+
+def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:
+    """Remove the cgroups, processes and folders of owners that are dead; blocks. Return how many owners had left some."""
+    dead: set[str] = set()
+    for hierarchy in hierarchies.values():
+        for parent in list(hierarchy.up())[:2]:
+            for folder in _listed(parent):
+                name = folder.name.removeprefix(CGROUP_PREFIX)
+                if folder.name.startswith(CGROUP_PREFIX) and is_dead(name):
+                    dead.add(name)
+                    remove_cgroups(hierarchy.version, folder)
+    dead |= {name for name in kill_marked(lambda sandbox: is_dead(sandbox.partition(".")[0]))}
+    for folder in _listed(Path(root)):
+        if is_dead(folder.name, _boot_of(folder)) or _is_stale_claim(folder):
+            dead.add(folder.name)
+            remove_tree(str(folder))
+    return len(dead)
+
+
+def is_dead(name: str, boot: str | None = None) -> bool:
+    """Whether this is the name of an owner whose process is gone; when in doubt, it is not."""
+    matched = _NAME.fullmatch(name)
+    if matched is None:
+        return False
+    if boot is not None and boot != _boot():
+        return True
+    if matched["namespace"] != str(_namespace()):
+        return False  # another container's: its processes cannot be seen from here
+    return _started(int(matched["pid"])) != int(matched["started"])
+
+
+def kill_marked(is_victim: Callable[[str], bool]) -> set[str]:
+    """Kill all processes of some sandboxes, and the sessions they are in; return the owners found. Blocks, for up to 2 s."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    owners: set[str] = set()
+    while True:
+        found = _marked(is_victim)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        owners.update(sandbox.partition(".")[0] for sandbox in found.values())
+        if not found or time.monotonic() > deadline:
+            return owners
+        time.sleep(0.005)
+
+
+def remove_cgroups(version: int, folder: Path) -> None:
+    """Kill what is in a cgroup and below it, and remove them; blocks."""
+    for child in _listed(folder):
+        remove_cgroups(version, child)
+    kill_group(version, [folder])
+    remove_group(folder)
+
+
+def _marked(is_victim: Callable[[str], bool]) -> dict[int, str]:
+    """Return the processes by number whose environment names such a sandbox, or whose session leader's did."""
+    mark = SANDBOX_VARIABLE.encode() + b"="
+    found: dict[int, str] = {}
+    sessions: dict[int, str] = {}
+    others: list[tuple[int, int]] = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if pid == os.getpid():
+            continue
+        session, state = _session_and_state(pid)
+        if state in ("Z", "X", ""):
+            continue
+        sandbox = ""
+        with contextlib.suppress(OSError):
+            for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                if entry.startswith(mark):
+                    sandbox = entry[len(mark) :].decode(errors="replace")
+        if sandbox and is_victim(sandbox):
+            found[pid] = sandbox
+            sessions[session] = sandbox
+        else:
+            others.append((pid, session))
+    own_session = os.getsid(0)
+    found.update({pid: sessions[session] for pid, session in others if session in sessions and session != own_session})
+    return found
+
+
+def _session_and_state(pid: int) -> tuple[int, str]:
+    fields = _stat(pid)
+    return (int(fields[3]), fields[0]) if fields else (0, "")
+
+
+def _started(pid: int) -> int:
+    """Return the start time of a process in clock ticks since boot; -1 if it is gone or a zombie."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in ("Z", "X") else -1
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat from the state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _boot_of(folder: Path) -> str | None:
+    try:
+        boot = json.loads((folder / "owner.json").read_text())["boot"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return boot if isinstance(boot, str) else None
+
+
+def _is_stale_claim(folder: Path) -> bool:
+    """Whether a claim was broken off: such a folder lives for an instant, so an hour is far more than enough."""
+    with contextlib.suppress(OSError):
+        return folder.name.startswith(".claim-") and time.time() - folder.stat().st_mtime > 3600
+    return False
+
+
+def _listed(folder: Path) -> Iterable[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []

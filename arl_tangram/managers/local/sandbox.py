@@ -1,0 +1,205 @@
+"""A sandbox on this machine: the `Sandbox` protocol over a folder, a keeper and cgroups."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import anyio
+
+from arl_tangram.errors import SandboxLostError, UsageError
+from arl_tangram.managers.local.cgroup import SandboxGroup
+from arl_tangram.managers.local.commands import Command, Commands, finish_anyway
+from arl_tangram.managers.local.cores import Placement
+from arl_tangram.managers.local.environment import granted
+from arl_tangram.managers.local.files import Folders
+from arl_tangram.managers.local.usage import UsageMeter
+from arl_tangram.model.sandbox import ExecResult
+
+T = TypeVar("T")
+
+
+class LocalSandbox:
+    """Files and commands of one trajectory on this machine; made by `LocalManager.create_sandbox`."""
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        *,
+        folders: Folders,
+        group: SandboxGroup | None,
+        commands: Commands,
+        env: Mapping[str, str],
+        limiter: anyio.CapacityLimiter,
+        on_close: Callable[[LocalSandbox], None],
+    ) -> None:
+        self._id = sandbox_id
+        self._folders = folders
+        self._group = group
+        self._commands = commands
+        self._env = env
+        self._limiter = limiter
+        self._on_close = on_close
+        self._grant: Mapping[str, str] | None = None
+        self._meter = UsageMeter()
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<LocalSandbox {self._id} in {self._folders.work}>"
+
+    @property
+    def id(self) -> str:
+        """A name that is unique on this machine."""
+        return self._id
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        max_output_bytes: int = 1 << 20,
+        spill: bool = False,
+    ) -> ExecResult:
+        """Run a command to its end on the cores of the running action; see `Sandbox.exec`.
+
+        What a command leaves running in the background lives on until the action ends; when a command is killed
+        and no other one runs, all of that is killed with it. It loses its standard output when the command ends.
+
+        Raises:
+            UsageError: no action with cores of its own is running in this sandbox.
+        """
+        entered_s = time.monotonic()
+        _check(argv, env, timeout, max_output_bytes)
+        self._commands.check()
+        if self._grant is None:
+            raise UsageError(f"no action is running in sandbox {self._id}: commands need the cores of one")
+        meter = self._meter
+        command = Command(
+            argv=argv,
+            cwd=self._folders.resolve(cwd),
+            env={**self._env, **self._grant, **(env or {})},
+            stdin=stdin,
+            timeout_s=timeout,
+            max_output_bytes=max_output_bytes,
+            spill_folder=self._folders.spill if spill else None,
+        )
+        try:
+            ended = await self._commands.run(command, meter.add_command)
+        except OSError as error:
+            if isinstance(error, SandboxLostError) or error.errno is None:
+                raise
+            subject = cwd if error.filename == "cwd" else argv[0]
+            raise OSError(error.errno, error.strerror, subject) from None
+        finally:
+            meter.add_call(entered_s, time.monotonic())
+        return ExecResult(
+            exit_code=ended.exit_code,
+            stdout=ended.stdout.content(),
+            stderr=ended.stderr.content(),
+            truncated=ended.stdout.is_truncated or ended.stderr.is_truncated,
+            timed_out=ended.timed_out,
+            duration_s=ended.end_s - ended.start_s,
+            cpu_s=ended.cpu_s,
+            stdout_path=ended.spilled[0] if ended.spilled else None,
+            stderr_path=ended.spilled[1] if ended.spilled else None,
+        )
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """Write a file, creating its folders; see `Sandbox.write_file`."""
+        await self._in_thread(partial(self._folders.write, path, data))
+
+    async def read_file(self, path: str) -> bytes:
+        """Return the content of a file; see `Sandbox.read_file`."""
+        return await self._in_thread(partial(self._folders.read, path))
+
+    async def put_dir(self, source: str | os.PathLike[str], path: str) -> None:
+        """Copy a folder of the host into the sandbox; see `Sandbox.put_dir`."""
+        await self._in_thread(partial(self._folders.put, source, path))
+
+    async def get_dir(self, path: str, target: str | os.PathLike[str]) -> None:
+        """Copy a folder of the sandbox to the host; see `Sandbox.get_dir`."""
+        await self._in_thread(partial(self._folders.get, path, target))
+
+    async def aclose(self) -> None:
+        """Kill everything in it and remove it; bounded, idempotent, never raises for a sandbox that is lost."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await finish_anyway(_joined(self._closing))
+
+    # for the manager and its leases
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether something that was started in it may be alive."""
+        return self._commands.may_be_alive
+
+    def begin(self, milli_cores: int, meter: UsageMeter) -> None:
+        """Open it for the commands of an action."""
+        self._grant = granted(milli_cores)
+        self._meter = meter
+
+    def place(self, placement: Placement) -> None:
+        """Put all that runs in it on these cores, at once.
+
+        Raises:
+            OSError: its cgroup does not take them.
+        """
+        pinned = self._group is not None and "cpuset" in self._group.folders
+        if self._group is not None:
+            self._group.set_cores(placement.core_ids)
+            self._group.set_quota(None if placement.is_whole and pinned else placement.milli_cores)
+        if not pinned:
+            self._commands.pin(placement.core_ids)
+
+    def end(self) -> None:
+        """Close it for commands until the next action begins."""
+        self._grant = None
+
+    async def kill(self) -> None:
+        """Kill everything that was started in it; see `Commands.kill`."""
+        await finish_anyway(self._commands.kill())
+
+    async def _close(self) -> None:
+        self.end()
+        await self._commands.aclose()
+        await anyio.to_thread.run_sync(self._remove, limiter=self._limiter)
+        self._on_close(self)
+
+    def _remove(self) -> None:
+        if self._group is not None:
+            self._group.remove()
+        with contextlib.suppress(OSError):
+            self._folders.remove()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        self._commands.check()
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+async def _joined(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()
+
+
+def _check(argv: Sequence[str], env: Mapping[str, str] | None, timeout: float | None, max_output_bytes: int) -> None:
+    if isinstance(argv, (str, bytes)):
+        raise TypeError(f"argv must be a list of strings, no shell is involved: {argv!r}")
+    if not argv or not argv[0]:
+        raise ValueError("argv is empty: a program is needed")
+    pairs = (env or {}).items()
+    if any("\0" in text for text in (*argv, *(text for pair in pairs for text in pair))):
+        raise ValueError("a zero byte in argv or env")
+    if any("=" in name or not name for name, _ in pairs):
+        raise ValueError("an empty name or '=' in the name of a variable")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be positive, not {timeout}")
+    if max_output_bytes <= 0:
+        raise ValueError(f"max_output_bytes must be positive, not {max_output_bytes}")

@@ -1,0 +1,389 @@
+"""`SchedulerCore`: events in, decisions out. It never awaits, reads a clock, logs or draws.
+
+The rules, in the order in which `decide` applies them:
+
+1. What waits is walked in order of priority, then arrival. An action is a candidate if its least
+   cost fits what is left in every dimension. The first that does not fit blocks the dimensions
+   that it lacks for everybody behind it, and no others.
+2. Candidates without a choice of units start. The others are grouped by the dimension they compete
+   for, and the policy says how many of each group start, and with what. Who is deferred keeps its
+   place, blocks that dimension, and holds nothing else: the walk is repeated for the rest.
+3. An action that lacked one dimension, got it, and then lacks another has lost a chance that it will
+   not be sure to get again. After `_LOST_CHANCES` of those it blocks all its dimensions, so that it
+   starts in bounded time whatever arrives behind it.
+
+A trajectory that wants to hold something (memory, reserved cores) waits in the same queue. An action
+that takes its sandbox's turn enters the queue when the one before it has ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from arl_tangram.errors import ConfigurationError, NoTrajectoryError
+from arl_tangram.model.events import (
+    ActionDeferred,
+    ActionStarted,
+    ActionSubmitted,
+    Event,
+    TrajectoryClosed,
+    TrajectoryOpened,
+    UnitsReturned,
+)
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.scheduling.completions import Completions
+from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.ledger import Ledger
+from arl_tangram.scheduling.policy import Candidate, Group, Policy
+from arl_tangram.scheduling.queue import WaitingQueue
+
+_LOST_CHANCES = 4
+_MOST_CANDIDATES = 64
+_DEPTH = 64
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What is to be carried out now.
+
+    Attributes:
+        started: actions whose units are promised.
+        opened: ids of trajectories that were admitted.
+        expired: ids of actions that waited longer than their `queue_timeout`.
+        more: whether `decide` stopped at its bound and should be called again soon.
+    """
+
+    started: list[RunningAction] = field(default_factory=list[RunningAction])
+    opened: list[int] = field(default_factory=list[int])
+    expired: list[int] = field(default_factory=list[int])
+    more: bool = False
+
+
+@dataclass(slots=True)
+class _Trajectory:
+    """An opened or opening trajectory: what it holds, and whose turn it is in its sandbox."""
+
+    group: str | None
+    running: int = 0
+    closing: bool = False
+    turn: int | None = None
+    turns_waiting: deque[PendingAction] = field(default_factory=deque[PendingAction])
+
+
+class SchedulerCore:
+    """The scheduler: a synchronous state machine; the same inputs give the same decisions.
+
+    Ids are given by the caller, ascending in order of submission, over actions and trajectories.
+
+    Args:
+        topology: the dimensions of all pools.
+        policy: how candidates for the same dimension share it.
+        record: whether `drain_events` returns what happened (a trace wants it).
+    """
+
+    def __init__(self, topology: Topology, policy: Policy, *, record: bool = False) -> None:
+        self.topology = topology
+        self.policy = policy
+        self.durations = Durations()
+        self._ledger = Ledger(topology)
+        self._queue = WaitingQueue()
+        self._running: dict[int, RunningAction] = {}
+        self._held: dict[int, PendingAction] = {}
+        self._completions = {i: Completions() for i in range(len(topology.dimensions))}
+        self._trajectories: dict[int, _Trajectory] = {}
+        self._turn_waiting: dict[int, PendingAction] = {}
+        self._expiries: list[tuple[float, int]] = []
+        self._chances: dict[int, tuple[int, int]] = {}
+        self._deferred: set[int] = set()
+        self._record = record
+        self._events: list[Event] = []
+
+    # What comes in.
+
+    def open(self, request: PendingAction, *, group: str | None = None) -> None:
+        """A trajectory wants to hold its demand from now to `close`; its id is the request's."""
+        self._trajectories[request.id] = _Trajectory(group)
+        self._queue.add(request)
+
+    def close(self, trajectory: int, now_s: float) -> None:
+        """An admitted trajectory ends; what it holds returns when the last of its actions that run has ended."""
+        state = self._trajectories[trajectory]
+        state.closing = True
+        if state.running == 0:
+            del self._trajectories[trajectory]
+            self._ledger.give_back(self._held.pop(trajectory).demand, 0)
+            self._note(TrajectoryClosed(now_s, trajectory))
+
+    def submit(self, action: PendingAction) -> None:
+        """A call wants to run.
+
+        Raises:
+            NoTrajectoryError: its trajectory is not open.
+        """
+        state = self._trajectories.get(action.trajectory or 0)
+        if action.trajectory is not None and (state is None or state.closing):
+            raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is closed")
+        if action.demand.queue_timeout is not None:
+            heapq.heappush(self._expiries, (action.submitted_at_s + action.demand.queue_timeout, action.id))
+        self._note(ActionSubmitted(action.submitted_at_s, action))
+        if action.turn and state is not None:
+            if state.turn is not None:
+                state.turns_waiting.append(action)
+                self._turn_waiting[action.id] = action
+                return
+            state.turn = action.id
+        self._queue.add(action)
+
+    def withdraw(self, action_id: int) -> None:
+        """A waiting call or trajectory is not wanted any more; it held nothing."""
+        self._trajectories.pop(action_id, None)
+        waiting = self._turn_waiting.pop(action_id, None)
+        if waiting is not None:
+            if waiting.trajectory is not None:
+                self._trajectories[waiting.trajectory].turns_waiting.remove(waiting)
+            return
+        action = self._queue.get(action_id)
+        self._queue.remove(action_id)
+        self._forget(action_id)
+        self._pass_turn(action)
+
+    def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
+        """A running call gives its units back.
+
+        Args:
+            action_id: the call.
+            now_s: the time.
+            duration_s: how long it held them, to learn from; None if it did not end well.
+        """
+        running = self._running.pop(action_id)
+        demand = running.pending.demand
+        self._ledger.give_back(demand, running.units)
+        if demand.elastic is not None:
+            self._completions[demand.elastic].remove(*self._expectation(running))
+        if duration_s is not None:
+            self.durations.observe(demand, running.pending.key, running.units, duration_s)
+        self._note(UnitsReturned(now_s, action_id))
+        self._pass_turn(running.pending)
+        trajectory = running.pending.trajectory
+        if trajectory is not None:
+            state = self._trajectories[trajectory]
+            state.running -= 1
+            if state.closing:
+                self.close(trajectory, now_s)
+
+    def pause(self, dimension: int, until_s: float) -> None:
+        """Grant nothing of a dimension before `until_s`; the latest such time counts."""
+        self._ledger.pause(dimension, until_s)
+
+    # What goes out.
+
+    def decide(self, now_s: float) -> Decisions:
+        """Return what starts and what gives up now; costs what changed, not what waits."""
+        decisions = Decisions()
+        self._ledger.advance(now_s)
+        self._expire(now_s, decisions)
+        deferring = 0
+        while self._queue:
+            blocked = self._walk(now_s, deferring, decisions)
+            if blocked == deferring:
+                break
+            deferring = blocked
+        return decisions
+
+    def next_wakeup_s(self) -> float | None:
+        """When `decide` should be called again though nothing comes in; None if never."""
+        if not self._queue and not self._turn_waiting:
+            return None
+        self._drop_dead_expiries()
+        times = [self._expiries[0][0]] if self._expiries else []
+        change_s = self._ledger.next_change_s() if self._queue else None
+        return min([*times, change_s] if change_s is not None else times, default=None)
+
+    def drain_events(self) -> list[Event]:
+        """Return what happened since the last call; nothing unless `record` was asked for."""
+        events, self._events = self._events, []
+        return events
+
+    def free(self, dimension: int) -> int:
+        """Free integer units of a dimension."""
+        return self._ledger.free[dimension]
+
+    def used(self, dimension: int) -> int:
+        """Used integer units of a dimension; with the free ones, its capacity."""
+        return self._ledger.used(dimension)
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls and trajectories that wait."""
+        return len(self._queue) + len(self._turn_waiting)
+
+    @property
+    def running(self) -> int:
+        """Number of calls that hold units, those that nobody waits for any more included."""
+        return len(self._running)
+
+    @property
+    def trajectories(self) -> int:
+        """Number of trajectories that are open."""
+        return len(self._held)
+
+    # One walk over the queue.
+
+    def _walk(self, now_s: float, deferring: int, decisions: Decisions) -> int:
+        """Start what can start outside the dimensions `deferring`; return those plus the newly deferred ones."""
+        blocked = deferring
+        decisions.more = False
+        groups: dict[int, list[PendingAction]] = {}
+        candidates = 0
+        heads = self._queue.heads(blocked)
+        while heads:
+            priority, _, dimensions = heads[0]
+            action = None if dimensions & blocked else self._queue.first(priority, dimensions)
+            if action is None:
+                heapq.heappop(heads)
+                continue
+            lacking = self._ledger.lacking(action.demand)
+            if lacking:
+                blocked |= self._blocks(action, lacking)
+                heapq.heappop(heads)
+                continue
+            if action.demand.elastic is not None:
+                candidates += 1
+                if candidates > _MOST_CANDIDATES:
+                    decisions.more = True
+                    break
+                groups.setdefault(action.demand.elastic, []).append(action)
+                self._take(action, action.demand.options[0], now_s)
+            else:
+                self._take(action, 0, now_s)
+                self._start(action, 0, now_s, decisions)
+            following = self._queue.first(priority, dimensions)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (priority, following.id, dimensions))
+        for dimension, members in groups.items():
+            deferring |= self._arrange(dimension, members, now_s, decisions)
+        return deferring
+
+    def _blocks(self, action: PendingAction, lacking: int) -> int:
+        """Return the dimensions that a waiting action blocks for those behind it."""
+        before, lost = self._chances.get(action.id, (lacking, 0))
+        if before & ~lacking:
+            lost += 1
+        self._chances[action.id] = (lacking, lost)
+        return action.demand.dimensions if lost >= _LOST_CHANCES else lacking
+
+    def _arrange(self, dimension: int, members: list[PendingAction], now_s: float, decisions: Decisions) -> int:
+        """Start the candidates of a group as the policy says; return the dimensions that a deferred one blocks."""
+        try:
+            units = self._planned(dimension, members, now_s)
+        except BaseException:
+            self._put_back(members, now_s)
+            raise
+        deferred = members[len(units) :]
+        self._put_back(deferred, now_s)
+        for action in deferred:
+            if action.id not in self._deferred:
+                self._deferred.add(action.id)
+                self._note(ActionDeferred(now_s, action.id))
+        for action, granted in zip(members, units, strict=False):
+            self._ledger.free[dimension] -= granted - action.demand.options[0]
+            self._start(action, granted, now_s, decisions)
+        return self._blocks(deferred[0], 1 << dimension) if deferred else 0
+
+    def _put_back(self, members: list[PendingAction], now_s: float) -> None:
+        for action in reversed(members):
+            self._ledger.undo(action.demand, action.demand.options[0], now_s)
+            self._queue.put_back(action)
+
+    def _planned(self, dimension: int, members: list[PendingAction], now_s: float) -> list[int]:
+        if all(len(action.demand.options) == 1 for action in members):
+            return [action.demand.options[0] for action in members]
+        scale = self.topology.dimensions[dimension].scale
+        free = self._ledger.free[dimension] + sum(action.demand.options[0] for action in members)
+        waiting = self._queue.behind(dimension, _DEPTH)
+        group = Group(
+            now_s=now_s,
+            free=free // scale,
+            candidates=tuple(self._candidate(action, scale) for action in members),
+            waiting=tuple(self._candidate(a, scale) for a in waiting if a.demand.elastic == dimension),
+            running=self._completions[dimension].upcoming(now_s),
+        )
+        plan = list(self.policy.plan(group))
+        fits = len(plan) <= len(members) and sum(plan) <= group.free
+        if not fits or any(u not in c.units for u, c in zip(plan, group.candidates, strict=False)):
+            raise ConfigurationError(f"the policy {self.policy.name} planned {plan} for {group}")
+        return [units * scale for units in plan]
+
+    def _candidate(self, action: PendingAction, scale: int) -> Candidate:
+        demand = action.demand
+        return Candidate(tuple(u // scale for u in demand.options), self.durations.curve(demand, action.key))
+
+    def _take(self, action: PendingAction, units: int, now_s: float) -> None:
+        self._queue.take(action)
+        self._ledger.take(action.demand, units, now_s)
+
+    def _start(self, action: PendingAction, units: int, now_s: float, decisions: Decisions) -> None:
+        self._forget(action.id)
+        demand = action.demand
+        state = self._trajectories.get(action.id)
+        if state is not None:
+            self._held[action.id] = action
+            decisions.opened.append(action.id)
+            cpu = self.topology.index.get(CPU)
+            reserved = sum(amount for dimension, amount in demand.fixed if dimension == cpu)
+            self._note(TrajectoryOpened(now_s, action.id, state.group, now_s - action.submitted_at_s, reserved))
+            return
+        expected_s = self.durations.at(demand, action.key, units)
+        running = RunningAction(action, now_s, units or demand.reserved, expected_s)
+        self._running[action.id] = running
+        if action.trajectory is not None:
+            self._trajectories[action.trajectory].running += 1
+        if demand.elastic is not None:
+            self._completions[demand.elastic].add(*self._expectation(running))
+        decisions.started.append(running)
+        self._note(ActionStarted(now_s, running))
+
+    def _expectation(self, running: RunningAction) -> tuple[float, int, int]:
+        demand: Demand = running.pending.demand
+        scale = self.topology.dimensions[demand.elastic or 0].scale
+        return running.started_at_s + running.expected_s, running.pending.id, running.units // scale
+
+    # Turns, deadlines, book-keeping.
+
+    def _pass_turn(self, action: PendingAction) -> None:
+        if not action.turn or action.trajectory is None:
+            return
+        state = self._trajectories[action.trajectory]
+        state.turn = None
+        if state.turns_waiting:
+            following = state.turns_waiting.popleft()
+            del self._turn_waiting[following.id]
+            state.turn = following.id
+            self._queue.add(following)
+
+    def _expire(self, now_s: float, decisions: Decisions) -> None:
+        while self._expiries and self._expiries[0][0] <= now_s:
+            _, action_id = heapq.heappop(self._expiries)
+            if self._is_waiting(action_id):
+                self.withdraw(action_id)
+                decisions.expired.append(action_id)
+
+    def _drop_dead_expiries(self) -> None:
+        while self._expiries and not self._is_waiting(self._expiries[0][1]):
+            heapq.heappop(self._expiries)
+
+    def _is_waiting(self, action_id: int) -> bool:
+        return action_id in self._queue or action_id in self._turn_waiting
+
+    def _forget(self, action_id: int) -> None:
+        self._chances.pop(action_id, None)
+        self._deferred.discard(action_id)
+
+    def _note(self, event: Event) -> None:
+        if self._record:
+            self._events.append(event)

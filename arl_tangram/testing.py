@@ -1,0 +1,187 @@
+"""What tests of code that uses the library need: a pool without real cores, and a check that nothing is left."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+
+from arl_tangram.errors import ConfigurationError, SandboxLostError
+from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox
+from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, whole
+from arl_tangram.model.sandbox import ExecResult
+from arl_tangram.model.topology import CPU, MEMORY, Dimension
+from arl_tangram.runtime import Tangram
+
+_NOTHING = ExecResult(
+    exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0
+)
+
+
+def _succeed(argv: Sequence[str]) -> ExecResult:
+    return _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class FakePool:
+    """A pool that counts cores and memory, and whose sandboxes run nothing.
+
+    It touches no machine, so it works in virtual time and can have any size.
+
+    Attributes:
+        cores: whole cores, from 1.
+        memory_gib: GiB of memory.
+        on_exec: what a command does, from its argv; by default it succeeds and prints nothing.
+    """
+
+    cores: int = 8
+    memory_gib: float = 64
+    on_exec: Callable[[Sequence[str]], ExecResult] = _succeed
+
+    def __post_init__(self) -> None:
+        whole(self.cores, "FakePool(cores=)", ConfigurationError, least=1)
+        bytes_of_gib(self.memory_gib, "FakePool(memory_gib=)", ConfigurationError)
+
+    def manager(self) -> FakeManager:
+        """Return a new manager for one runtime."""
+        return FakeManager(self)
+
+
+class FakeManager:
+    """The manager of a `FakePool`; keeps the promises of `CpuManager` and checks those made to it."""
+
+    def __init__(self, pool: FakePool) -> None:
+        self._pool = pool
+        self._ids = itertools.count(1)
+        self.milli_free = pool.cores * MILLI
+        self.sandboxes: set[FakeSandbox] = set()
+
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What it offers."""
+        memory = bytes_of_gib(self._pool.memory_gib, "memory_gib", ConfigurationError)
+        return Dimension(CPU, self._pool.cores * MILLI, MILLI), Dimension(MEMORY, memory, GIB)
+
+    def check_image(self, image: str | None) -> None:
+        """Any image is fine."""
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def aclose(self) -> None:
+        """Close the sandboxes."""
+        for sandbox in list(self.sandboxes):
+            await sandbox.aclose()
+
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> FakeSandbox:
+        """Create a sandbox at once."""
+        sandbox = FakeSandbox(f"fake-{next(self._ids)}", self)
+        self.sandboxes.add(sandbox)
+        return sandbox
+
+    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None) -> CpuLease:
+        """Count a grant; more than is free is a defect of the scheduler."""
+        if milli_cores > self.milli_free:
+            raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free} are free")
+        self.milli_free -= milli_cores
+        return FakeLease(self, milli_cores)
+
+    def describe(self) -> str:
+        """Say what it is."""
+        return f"fake pool of {self._pool.cores} cores"
+
+    def run(self, argv: Sequence[str]) -> ExecResult:
+        """Do what a command does."""
+        return self._pool.on_exec(argv)
+
+
+class FakeLease:
+    """Counted cores."""
+
+    core_ids: tuple[int, ...] = ()
+    usage = ExecUsage(0.0, 0.0)
+
+    def __init__(self, manager: FakeManager, milli_cores: int) -> None:
+        self._manager = manager
+        self._milli_cores = milli_cores
+
+    def needs_cleanup(self) -> bool:
+        """Nothing runs."""
+        return False
+
+    async def clean(self) -> None:
+        """Nothing to kill."""
+
+    def release(self) -> None:
+        """Give the cores back, once."""
+        self._manager.milli_free += self._milli_cores
+        self._milli_cores = 0
+
+
+@dataclass(eq=False, slots=True)
+class FakeSandbox:
+    """Files in memory, and commands that `on_exec` answers.
+
+    Attributes:
+        id: unique in its manager.
+        files: content by path.
+        commands: every argv so far.
+    """
+
+    id: str
+    _manager: FakeManager
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    commands: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    closed: bool = False
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        max_output_bytes: int = 1 << 20,
+        spill: bool = False,
+    ) -> ExecResult:
+        """Record a command and return what `on_exec` says."""
+        if self.closed:
+            raise SandboxLostError(f"the sandbox {self.id} is closed")
+        self.commands.append(tuple(argv))
+        return self._manager.run(argv)
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """Keep a file."""
+        self.files[path] = data
+
+    async def read_file(self, path: str) -> bytes:
+        """Return a file that was written."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+    async def put_dir(self, source: str | PathLike[str], path: str) -> None:
+        """A fake sandbox has no folders."""
+        raise NotImplementedError("a fake sandbox copies no folders; use LocalPool in this test")
+
+    async def get_dir(self, path: str, target: str | PathLike[str]) -> None:
+        """A fake sandbox has no folders."""
+        raise NotImplementedError("a fake sandbox copies no folders; use LocalPool in this test")
+
+    async def aclose(self) -> None:
+        """Forget it."""
+        self.closed = True
+        self._manager.sandboxes.discard(self)
+
+
+def assert_idle(tg: Tangram) -> None:
+    """Fail unless nothing waits, runs, lingers or is used in an open runtime; rates may still be counting.
+
+    Raises:
+        AssertionError: something is in use; the message is the runtime's statistics.
+    """
+    state = tg.statistics()
+    held = {n: d.used for n, d in state.dimensions.items() if d.used and not n.endswith("/calls")}
+    if state.waiting or state.running or state.lingering or state.trajectories or held:
+        raise AssertionError(f"not idle: {state}")

@@ -1,0 +1,271 @@
+"""Turn lines of a trace back into events; the fields are listed in `trace.format`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, cast
+
+from arl_tangram.errors import TraceFormatError
+from arl_tangram.model.elasticity import Measured, Speedup
+from arl_tangram.model.events import (
+    ActionDeferred,
+    ActionEnded,
+    ActionStarted,
+    ActionSubmitted,
+    Event,
+    TrajectoryClosed,
+    TrajectoryOpened,
+    UnitsReturned,
+)
+from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
+from arl_tangram.model.topology import Dimension, Topology
+from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
+
+_REMEMBERED_DEMANDS = 1024
+_LARGEST_INTEGER = (1 << 63) - 1
+
+
+class _Fields:
+    """The fields of one JSON object; each reader checks the type and says which field is wrong."""
+
+    __slots__ = ("_object",)
+
+    def __init__(self, value: object) -> None:
+        if not isinstance(value, dict):
+            raise TraceFormatError(f"expected an object, not {_shown(value)}")
+        self._object = cast("dict[str, Any]", value)
+
+    def get(self, key: str) -> Any:
+        try:
+            return self._object[key]
+        except KeyError:
+            raise TraceFormatError(f"the field {key!r} is missing") from None
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        return value if isinstance(value, str) else _refuse(key, "a string", value)
+
+    def text_or_none(self, key: str) -> str | None:
+        return None if self.get(key) is None else self.text(key)
+
+    def integer(self, key: str) -> int:
+        return _integer(key, self.get(key))
+
+    def integer_or_none(self, key: str) -> int | None:
+        return None if self.get(key) is None else self.integer(key)
+
+    def flag(self, key: str) -> bool:
+        value = self.get(key)
+        return value if isinstance(value, bool) else _refuse(key, "true or false", value)
+
+    def number(self, key: str) -> float:
+        """Read a number; null stands for one that is not finite."""
+        return _number(key, self.get(key))
+
+    def number_or_none(self, key: str) -> float | None:
+        return None if self.get(key) is None else self.number(key)
+
+    def items(self, key: str) -> list[Any]:
+        value = self.get(key)
+        return value if isinstance(value, list) else _refuse(key, "an array", value)  # pyright: ignore[reportUnknownVariableType]
+
+    def pairs(self, key: str) -> Iterable[tuple[str, Any]]:
+        value = self.get(key)
+        return cast("dict[str, Any]", value).items() if isinstance(value, dict) else _refuse(key, "an object", value)
+
+
+def parse(line: bytes) -> object:
+    """Return the JSON value of a line.
+
+    Raises:
+        TraceFormatError: it is not JSON.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise TraceFormatError(f"not JSON: {error}") from None
+
+
+def read_header(value: object) -> Header:
+    """Return the header that a parsed first line holds.
+
+    Raises:
+        TraceFormatError: it is not the header of a trace, or one of a newer version of the format.
+    """
+    fields = _Fields(value)
+    if fields.get("format") != FORMAT:
+        raise TraceFormatError(f"not a trace: format is {_shown(fields.get('format'))}, not {FORMAT!r}")
+    version = fields.integer("version")
+    if not 1 <= version <= VERSION:
+        raise TraceFormatError(f"version {version} of the format; this library reads up to {VERSION}: upgrade it")
+    return Header(
+        library=fields.text("library"),
+        policy=fields.text("policy"),
+        clock=fields.text("clock"),
+        created_unix_s=fields.number("created_unix_s"),
+        topology=Topology(_dimension(_Fields(item)) for item in fields.items("dimensions")),
+        version=version,
+    )
+
+
+def _dimension(fields: _Fields) -> Dimension:
+    scale = fields.integer("scale")
+    if scale < 1:
+        _refuse("scale", "an integer from 1", scale)
+    return Dimension(fields.text("name"), fields.integer("capacity"), scale, fields.number_or_none("window_s"))
+
+
+class EventDecoder:
+    """Decode the lines after the header; remembers the calls that wait, because `started` only names their id."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._waiting: dict[int, PendingAction] = {}
+        self._demands: dict[Demand, Demand] = {}
+        self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
+            "submitted": self._submitted,
+            "started": self._started,
+            "ended": self._ended,
+            "deferred": lambda fields: ActionDeferred(fields.number("at_s"), fields.integer("id")),
+            "returned": lambda fields: UnitsReturned(fields.number("at_s"), fields.integer("id")),
+            "opened": _opened,
+            "closed": lambda fields: TrajectoryClosed(fields.number("at_s"), fields.integer("id")),
+            "footer": _footer,
+        }
+
+    def record(self, value: object) -> Event | Footer | None:
+        """Return what a parsed line records; None for a start whose submission is not in the file.
+
+        Raises:
+            TraceFormatError: a field is missing or has the wrong type; the message names it.
+        """
+        fields = _Fields(value)
+        kind = fields.text("type")
+        reader = self._readers.get(kind)
+        if reader is None:
+            raise TraceFormatError(f"unknown type {_shown(kind)}; there are {', '.join(self._readers)}")
+        return reader(fields)
+
+    def _submitted(self, fields: _Fields) -> ActionSubmitted:
+        action = PendingAction(
+            id=fields.integer("id"),
+            demand=self._demand(fields),
+            submitted_at_s=fields.number("submitted_at_s"),
+            key=fields.text("key"),
+            trajectory=fields.integer_or_none("trajectory"),
+            turn=fields.flag("turn"),
+        )
+        self._waiting[action.id] = action
+        return ActionSubmitted(fields.number("at_s"), action)
+
+    def _started(self, fields: _Fields) -> ActionStarted | None:
+        pending = self._waiting.pop(fields.integer("id"), None)
+        if pending is None:
+            return None
+        running = RunningAction(
+            pending, fields.number("started_at_s"), fields.integer("units"), fields.number("expected_s")
+        )
+        return ActionStarted(fields.number("at_s"), running)
+
+    def _ended(self, fields: _Fields) -> ActionEnded:
+        outcome = fields.text("outcome")
+        if outcome not in _OUTCOMES:
+            _refuse("outcome", f"one of {', '.join(_OUTCOMES)}", outcome)
+        action = FinishedAction(
+            id=fields.integer("id"),
+            name=fields.text("name"),
+            key=fields.text("key"),
+            trajectory=fields.integer_or_none("trajectory"),
+            outcome=_OUTCOMES[outcome],
+            error=fields.text_or_none("error"),
+            submitted_at_s=fields.number("submitted_at_s"),
+            queueing_s=fields.number("queueing_s"),
+            execution_s=fields.number("execution_s"),
+            overhead_s=fields.number("overhead_s"),
+            cpu_s=fields.number("cpu_s"),
+            cores=fields.number("cores"),
+        )
+        self._waiting.pop(action.id, None)
+        return ActionEnded(fields.number("at_s"), action)
+
+    def _demand(self, fields: _Fields) -> Demand:
+        """Return the demand of a submission, one object for all calls that have the same, as in a run."""
+        fixed = tuple((self._index("fixed", name), _integer("fixed", units)) for name, units in fields.pairs("fixed"))
+        name = fields.text_or_none("elastic")
+        elastic = None if name is None else self._index("elastic", name)
+        dimensions = 0
+        for index in [i for i, _ in fixed] + ([] if elastic is None else [elastic]):
+            dimensions |= 1 << index
+        demand = Demand(
+            name=fields.text("name"),
+            fixed=fixed,
+            elastic=elastic,
+            options=tuple(_integer("options", units) for units in fields.items("options")),
+            speedup=_speedup(fields),
+            relative=tuple(_number("relative", value) for value in fields.items("relative")),
+            dimensions=dimensions,
+            priority=fields.integer("priority"),
+            queue_timeout=fields.number_or_none("queue_timeout_s"),
+            duration_s=fields.number_or_none("duration_s"),
+            reserved=fields.integer("reserved"),
+        )
+        if len(self._demands) >= _REMEMBERED_DEMANDS:
+            self._demands.clear()
+        return self._demands.setdefault(demand, demand)
+
+    def _index(self, key: str, name: str) -> int:
+        index = self._topology.index.get(name)
+        return _refuse(key, "a dimension of the header", name) if index is None else index
+
+
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def _opened(fields: _Fields) -> TrajectoryOpened:
+    return TrajectoryOpened(
+        at_s=fields.number("at_s"),
+        id=fields.integer("id"),
+        group=fields.text_or_none("group"),
+        waited_s=fields.number("waited_s"),
+        reserved=fields.integer("reserved"),
+    )
+
+
+def _footer(fields: _Fields) -> Footer:
+    return Footer(fields.integer("written"), fields.integer("dropped"), fields.integer("lost"))
+
+
+def _speedup(fields: _Fields) -> Speedup | None:
+    if fields.get("speedup") is None:
+        return None
+    points: dict[int, float] = {}
+    for units, speedup in fields.pairs("speedup"):
+        value = _number("speedup", speedup)
+        if not units.isdecimal() or int(units) < 1:
+            _refuse("speedup", "whole units from 1 as keys", units)
+        if math.isfinite(value) and value > 0:
+            points[int(units)] = value
+    return Measured(points) if points else None
+
+
+def _integer(key: str, value: object, expected: str = "an integer of 64 bits") -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INTEGER:
+        return value
+    return _refuse(key, expected, value)
+
+
+def _number(key: str, value: object) -> float:
+    if value is None:
+        return math.nan
+    return value if isinstance(value, float) else float(_integer(key, value, "a number"))
+
+
+def _refuse(key: str, expected: str, value: object) -> NoReturn:
+    raise TraceFormatError(f"the field {key!r} takes {expected}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,211 @@
+"""Turn events, and the frame around them, into lines of JSON; the fields are listed in `trace.format`.
+
+Encoding competes with the event loop for the interpreter, so that lines are formatted by hand and
+what all calls of an action have in common is formatted once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from math import isfinite
+from typing import assert_never
+
+from arl_tangram.model.events import (
+    ActionDeferred,
+    ActionEnded,
+    ActionStarted,
+    ActionSubmitted,
+    Event,
+    TrajectoryClosed,
+    TrajectoryOpened,
+    UnitsReturned,
+)
+from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.trace.format import FORMAT, Footer, Header
+
+_LONGEST_KEY = 64
+_REMEMBERED_DEMANDS = 1024
+
+
+def header_line(header: Header) -> str:
+    """Return the first line of a trace."""
+    dimensions = [
+        {"name": d.name, "capacity": d.capacity, "scale": d.scale, "window_s": d.window_s}
+        for d in header.topology.dimensions
+    ]
+    record = {
+        "format": FORMAT,
+        "version": header.version,
+        "library": header.library,
+        "policy": header.policy,
+        "clock": header.clock,
+        "created_unix_s": round(header.created_unix_s, 6),
+        "dimensions": dimensions,
+    }
+    return json.dumps(record) + "\n"
+
+
+def footer_line(footer: Footer) -> str:
+    """Return the last line of a trace."""
+    record = {"type": "footer", "written": footer.written, "dropped": footer.dropped, "lost": footer.lost}
+    return json.dumps(record) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _DemandText:
+    """What is written about a demand, formatted once."""
+
+    demand: Demand
+    submitted: str
+    fixed: str
+    elastic: str
+    cpu: int
+
+
+class EventEncoder:
+    """Encode the events of one runtime.
+
+    Args:
+        topology: the dimensions that demands name by index.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._names = [_text(dimension.name) for dimension in topology.dimensions]
+        self._scales = [dimension.scale for dimension in topology.dimensions]
+        self._cpu = topology.index.get(CPU)
+        self._cpu_scale = 1 if self._cpu is None else self._scales[self._cpu]
+        self._demands: dict[int, _DemandText] = {}
+
+    def line(self, event: Event) -> str:
+        """Return the line of one event, with its line break."""
+        match event:
+            case ActionSubmitted():
+                line = self._submitted(event)
+            case ActionStarted():
+                line = self._started(event)
+            case ActionEnded():
+                line = _ended(event)
+            case TrajectoryOpened():
+                line = _opened(event)
+            case UnitsReturned():
+                line = f'{{"type":"returned","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+            case ActionDeferred():
+                line = f'{{"type":"deferred","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+            case TrajectoryClosed():
+                line = f'{{"type":"closed","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+            case _:
+                assert_never(event)
+        return line
+
+    def _submitted(self, event: ActionSubmitted) -> str:
+        action = event.action
+        return (
+            f'{{"type":"submitted","at_s":{_seconds(event.at_s)},"id":{action.id},'
+            f'"submitted_at_s":{_seconds(action.submitted_at_s)},"key":{_key(action.key)},'
+            f'"trajectory":{_number(action.trajectory)},"turn":{"true" if action.turn else "false"},'
+            f"{self._demand(action.demand).submitted}}}\n"
+        )
+
+    def _started(self, event: ActionStarted) -> str:
+        action = event.action
+        demand = self._demand(action.pending.demand)
+        # `elastic` ends with the colon that its units follow.
+        granted = f"{demand.elastic}{action.units}" if demand.elastic else ""
+        comma = "," if granted and demand.fixed else ""
+        cores = self._cores(demand, action.units)
+        return (
+            f'{{"type":"started","at_s":{_seconds(event.at_s)},"id":{action.pending.id},'
+            f'"started_at_s":{_seconds(action.started_at_s)},"units":{action.units},"cores":{_seconds(cores)},'
+            f'"grant":{{{granted}{comma}{demand.fixed}}},"expected_s":{_seconds(action.expected_s)}}}\n'
+        )
+
+    def _cores(self, text: _DemandText, units: int) -> float:
+        from_units = text.demand.reserved or (self._cpu is not None and text.demand.elastic == self._cpu)
+        return (text.cpu + (units if from_units else 0)) / self._cpu_scale
+
+    def _demand(self, demand: Demand) -> _DemandText:
+        known = self._demands.get(id(demand))
+        if known is None:
+            if len(self._demands) >= _REMEMBERED_DEMANDS:
+                self._demands.clear()
+            # The entry keeps the demand alive, so that its id stays its own.
+            known = self._demands[id(demand)] = self._describe(demand)
+        return known
+
+    def _describe(self, demand: Demand) -> _DemandText:
+        fixed = ",".join(f"{self._names[index]}:{units}" for index, units in demand.fixed)
+        elastic = "null" if demand.elastic is None else self._names[demand.elastic]
+        relative = [value if isfinite(value) else None for value in demand.relative]
+        submitted = (
+            f'"name":{_text(demand.name)},"priority":{demand.priority},'
+            f'"queue_timeout_s":{_number(demand.queue_timeout)},"duration_s":{_number(demand.duration_s)},'
+            f'"fixed":{{{fixed}}},"elastic":{elastic},"options":{json.dumps(demand.options)},'
+            f'"speedup":{json.dumps(self._speedups(demand))},"relative":{json.dumps(relative)},'
+            f'"reserved":{demand.reserved}'
+        )
+        return _DemandText(
+            demand=demand,
+            submitted=submitted,
+            fixed=fixed,
+            elastic="" if demand.elastic is None or demand.reserved else f"{elastic}:",
+            cpu=sum(units for index, units in demand.fixed if index == self._cpu),
+        )
+
+    def _speedups(self, demand: Demand) -> dict[int, float | None] | None:
+        """Evaluate the declared speed-up at the options; a curve that is the user's own may raise anything."""
+        if demand.speedup is None or demand.elastic is None:
+            return None
+        scale = self._scales[demand.elastic]
+        values: dict[int, float | None] = {}
+        for option in demand.options:
+            try:
+                value = float(demand.speedup(option // scale))
+            except Exception:  # noqa: BLE001
+                return None
+            values[option // scale] = value if isfinite(value) else None
+        return values
+
+
+def _ended(event: ActionEnded) -> str:
+    action = event.action
+    error = "null" if action.error is None else _text(action.error)
+    return (
+        f'{{"type":"ended","at_s":{_seconds(event.at_s)},"id":{action.id},'
+        f'"submitted_at_s":{_seconds(action.submitted_at_s)},"name":{_text(action.name)},"key":{_key(action.key)},'
+        f'"trajectory":{_number(action.trajectory)},"outcome":"{action.outcome.value}","error":{error},'
+        f'"queueing_s":{_seconds(action.queueing_s)},"execution_s":{_seconds(action.execution_s)},'
+        f'"overhead_s":{_seconds(action.overhead_s)},"cpu_s":{_seconds(action.cpu_s)},'
+        f'"cores":{_seconds(action.cores)}}}\n'
+    )
+
+
+def _opened(event: TrajectoryOpened) -> str:
+    group = "null" if event.group is None else _text(event.group)
+    return (
+        f'{{"type":"opened","at_s":{_seconds(event.at_s)},"id":{event.id},"group":{group},'
+        f'"waited_s":{_seconds(event.waited_s)},"reserved":{event.reserved}}}\n'
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.6f}" if isfinite(value) else "null"
+
+
+def _number(value: float | None) -> str:
+    return repr(value) if value is not None and isfinite(value) else "null"
+
+
+def _key(key: str) -> str:
+    if len(key) <= _LONGEST_KEY:
+        return _text(key)
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f'"blake2b:{digest}"'
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str) -> str:
+    return json.dumps(value)

@@ -1,0 +1,101 @@
+"""The figures of a report: what a run's events amount to, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFigures:
+    """What the calls of one action name took; durations in seconds, None without a call.
+
+    Attributes:
+        name: the action's name; `other` for names beyond the limit, `all` for the total.
+        calls: calls that ended, well or not.
+        failures: calls that did not end well, by outcome.
+        act_mean_s: mean action completion time = queueing + execution + overhead.
+        act_p50_s: its median, within 1 %.
+        act_p99_s: its 99th percentile, within 1 %.
+        queueing_mean_s: mean wait for the units.
+        execution_mean_s: mean time of the body itself.
+        overhead_mean_s: mean of all the rest.
+        overhead_share: sum of overhead / (sum of execution + sum of overhead).
+        cpu_s: CPU seconds of the commands in sandboxes, in all.
+        core_s: core-seconds held, in all, until the cores were returned.
+    """
+
+    name: str
+    calls: int
+    failures: dict[str, int]
+    act_mean_s: float | None
+    act_p50_s: float | None
+    act_p99_s: float | None
+    queueing_mean_s: float | None
+    execution_mean_s: float | None
+    overhead_mean_s: float | None
+    overhead_share: float | None
+    cpu_s: float
+    core_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionFigures:
+    """How much of one dimension was in use; in whole units (cores, bytes / 2**30 of memory, calls).
+
+    Attributes:
+        name: the dimension.
+        capacity: whole units that there are.
+        window_s: for a rate, the seconds after which a unit returns; else None.
+        held_unit_s: whole units times seconds for which they were held, reservations included.
+        held_share: the same as a share of capacity times the observed time; None if nothing was observed.
+        used_share: CPU seconds of commands as the same share; None where use is not measured.
+    """
+
+    name: str
+    capacity: float
+    window_s: float | None
+    held_unit_s: float
+    held_share: float | None
+    used_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryFigures:
+    """How trajectories were admitted; seconds, None without a trajectory.
+
+    Attributes:
+        opened: trajectories that were admitted.
+        closed: trajectories that gave back what they held.
+        waited_mean_s: mean wait for admission.
+        waited_p99_s: its 99th percentile, within 1 %.
+    """
+
+    opened: int
+    closed: int
+    waited_mean_s: float | None
+    waited_p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of a run.
+
+    Attributes:
+        elapsed_s: the observed time, from the first event (or the opening) to the last (or now).
+        actions: one entry per action name, those with the largest sum of completion times first.
+        total: all of them together.
+        admitted_act_mean_s: mean completion time, where a trajectory's wait for admission counts to its first action.
+        admitted_act_p99_s: the 99th percentile of the same, within 1 %.
+        dimensions: one entry per dimension.
+        trajectories: how trajectories were admitted.
+        holding: calls that have not returned their units yet.
+    """
+
+    elapsed_s: float
+    actions: tuple[ActionFigures, ...]
+    total: ActionFigures
+    admitted_act_mean_s: float | None
+    admitted_act_p99_s: float | None
+    dimensions: tuple[DimensionFigures, ...]
+    trajectories: TrajectoryFigures
+    holding: int

@@ -1,0 +1,72 @@
+"""The trace format, version 1: what stands on each line of a JSONL trace, and the frame around the events.
+
+Every line is one JSON object in ASCII. The first is the header (`Header`), the last is the footer
+(`Footer`); a run that was killed has no footer, and its last line may be cut off. In between, each
+line is one event with a `type` and `at_s`; times are seconds on the clock that the header names,
+rounded to microseconds, and a number that is not finite is `null`.
+
+=============  =======================================================================================
+type           further fields
+=============  =======================================================================================
+submitted      id, submitted_at_s, name, key, trajectory, turn, priority, queue_timeout_s, duration_s,
+               fixed {dimension: units}, elastic (a dimension or null), options [units],
+               speedup {whole units: speed-up} or null, relative [duration at each option], reserved
+deferred       id
+started        id, started_at_s, units, cores, grant {dimension: units}, expected_s
+ended          id, submitted_at_s, name, key, trajectory, outcome, error, queueing_s, execution_s,
+               overhead_s, cpu_s, cores
+returned       id
+opened         id, group, waited_s, reserved
+closed         id
+=============  =======================================================================================
+
+`units` are the integer units of the header's dimensions: `scale` of them make one whole unit. What
+an action runs on inside its trajectory's reservation is in `units` and `cores`, not in `grant`.
+Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be
+such an argument, is written as a digest: equal keys stay equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arl_tangram.model.topology import Topology
+
+FORMAT = "arl-tangram-trace"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a trace says about its run.
+
+    Attributes:
+        library: version of the library that wrote it.
+        policy: name of the scheduling policy.
+        clock: what the times are seconds of.
+        created_unix_s: wall-clock time at which the trace was opened, seconds since 1970.
+        topology: the dimensions and their capacities.
+        version: version of the format.
+    """
+
+    library: str
+    policy: str
+    clock: str
+    created_unix_s: float
+    topology: Topology
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a sink says when it closes.
+
+    Attributes:
+        written: events in the file.
+        dropped: events that came while the queue was full.
+        lost: events that the disk did not take or that could not be encoded.
+    """
+
+    written: int
+    dropped: int
+    lost: int

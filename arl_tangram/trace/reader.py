@@ -1,0 +1,128 @@
+"""Read a JSONL trace back: its header, its events, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import BinaryIO
+
+from arl_tangram.errors import TraceFormatError
+from arl_tangram.model.events import Event
+from arl_tangram.trace.decode import EventDecoder, parse, read_header
+from arl_tangram.trace.format import Footer, Header
+
+_LONGEST_LINE = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a trace ended.
+
+    Attributes:
+        footer: what the sink said at its end; None if the run was killed or still goes on.
+        truncated: whether the last line is cut off; it is left out.
+        unmatched: starts left out because their submission is not in the file (it was dropped).
+    """
+
+    footer: Footer | None
+    truncated: bool
+    unmatched: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every event of the run is there."""
+        return self.footer is not None and not (self.footer.dropped or self.footer.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A whole trace in memory."""
+
+    header: Header
+    events: tuple[Event, ...]
+    ending: Ending
+
+
+def read_trace(path: str | PathLike[str]) -> Trace:
+    """Read a whole trace; `open_trace` reads one event at a time.
+
+    A last line that was cut off, as a killed run leaves it, is left out and reported in `ending`.
+
+    Raises:
+        TraceFormatError: the file is no trace, or one of a newer version, or a line is damaged.
+        OSError: the file cannot be read.
+    """
+    with open_trace(path) as reader:
+        events = tuple(reader.events())
+        return Trace(reader.header, events, reader.ending)
+
+
+@contextmanager
+def open_trace(path: str | PathLike[str]) -> Generator[TraceReader]:
+    """Open a trace to read it event by event, in memory that does not grow with the file.
+
+    Raises:
+        TraceFormatError: the file is no trace, or one of a newer version.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        yield TraceReader(file, str(path))
+
+
+class TraceReader:
+    """Reads one trace from the front.
+
+    Args:
+        file: positioned at the first line.
+        name: what error messages call it.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._line = 0
+        self._footer: Footer | None = None
+        self._truncated = False
+        self._unmatched = 0
+        try:
+            self.header = read_header(parse(self._next_line()))
+        except TraceFormatError as error:
+            raise self._located(error) from None
+
+    @property
+    def ending(self) -> Ending:
+        """How the trace ended, as far as it has been read."""
+        return Ending(self._footer, self._truncated, self._unmatched)
+
+    def events(self) -> Iterator[Event]:
+        """Read the events in the order in which they happened.
+
+        Raises:
+            TraceFormatError: a line other than a cut-off last one is damaged; the message names it.
+        """
+        decoder = EventDecoder(self.header.topology)
+        while line := self._next_line():
+            try:
+                if self._footer is not None:
+                    raise TraceFormatError("a line after the footer")
+                record = decoder.record(parse(line))
+            except TraceFormatError as error:
+                if line.endswith(b"\n") or len(line) >= _LONGEST_LINE:
+                    raise self._located(error) from None
+                self._truncated = True
+                return
+            if isinstance(record, Footer):
+                self._footer = record
+            elif record is None:
+                self._unmatched += 1
+            else:
+                yield record
+
+    def _next_line(self) -> bytes:
+        self._line += 1
+        return self._file.readline(_LONGEST_LINE)
+
+    def _located(self, error: TraceFormatError) -> TraceFormatError:
+        return TraceFormatError(f"{self._name}: line {self._line}: {error}")

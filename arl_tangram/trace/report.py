@@ -1,0 +1,148 @@
+"""Lay out the figures of a run as aligned plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from arl_tangram.model.topology import CPU, MEMORY
+from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
+from arl_tangram.trace.summary import Summary
+
+LEGEND = (
+    "ACT (action completion time) = queueing + execution + overhead, mean per call; p50 and p99 are of ACT;",
+    "overhead % = overhead / (execution + overhead); core-s = cores x seconds held, cpu-s = CPU seconds used.",
+)
+
+
+def render(
+    summary: Summary,
+    *,
+    now_s: float | None = None,
+    policy: str | None = None,
+    notes: Iterable[str] = (),
+    rows: int = 20,
+) -> str:
+    """Return the report of what a summary has added up so far.
+
+    Args:
+        summary: the sums.
+        now_s: until when what is held counts; with None, until the last event.
+        policy: name of the scheduling policy, for the title.
+        notes: lines about the quality of the data, shown last.
+        rows: the most action names to list, those with the largest sum of completion times.
+    """
+    return render_figures(summary.figures(now_s), policy=policy, notes=notes, rows=rows)
+
+
+def render_figures(figures: Figures, *, policy: str | None = None, notes: Iterable[str] = (), rows: int = 20) -> str:
+    """Return the report of some figures; the arguments are those of `render`."""
+    title = f"{figures.total.calls:,} actions in {_seconds(figures.elapsed_s)}"
+    blocks = [
+        [f"{title}, policy {_printable(policy)}" if policy else title, *LEGEND],
+        _actions(figures, rows),
+        _failures(figures, rows),
+        _dimensions(figures.dimensions),
+        _trajectories(figures),
+        [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
+        [f"note: {_printable(note)}" for note in notes],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _actions(figures: Figures, rows: int) -> list[str]:
+    head = ("action", "calls", "failed", "ACT", "p50", "p99", "queueing", "execution", "overhead", "overhead %",
+            "core-s", "cpu-s")  # fmt: skip
+    lines = _table([head, *(_action(action) for action in figures.actions[:rows]), _action(figures.total)])
+    more = len(figures.actions) - rows
+    if more > 0:
+        lines.insert(-1, f"(and {more:,} more names)")
+    return lines
+
+
+def _action(action: ActionFigures) -> tuple[str, ...]:
+    return (
+        _printable(action.name),
+        f"{action.calls:,}",
+        f"{sum(action.failures.values()):,}",
+        _seconds(action.act_mean_s),
+        _seconds(action.act_p50_s),
+        _seconds(action.act_p99_s),
+        _seconds(action.queueing_mean_s),
+        _seconds(action.execution_mean_s),
+        _seconds(action.overhead_mean_s),
+        _share(action.overhead_share),
+        f"{action.core_s:,.1f}",
+        f"{action.cpu_s:,.1f}",
+    )
+
+
+def _failures(figures: Figures, rows: int) -> list[str]:
+    return [
+        f"failed: {_printable(action.name)}: "
+        + ", ".join(f"{count:,} {outcome}" for outcome, count in action.failures.items())
+        for action in figures.actions[:rows]
+        if action.failures
+    ]
+
+
+def _dimensions(dimensions: Sequence[DimensionFigures]) -> list[str]:
+    if not dimensions:
+        return []
+    head = ("pool", "capacity", "held", "used")
+    return _table(
+        [head, *((_printable(d.name), _capacity(d), _share(d.held_share), _share(d.used_share)) for d in dimensions)]
+    )
+
+
+def _capacity(dimension: DimensionFigures) -> str:
+    unit = {CPU: " cores", MEMORY: " GiB"}.get(dimension.name, "")
+    window = "" if dimension.window_s is None else f" per {dimension.window_s:g} s"
+    return f"{dimension.capacity:,.10g}{unit}{window}"
+
+
+def _trajectories(figures: Figures) -> list[str]:
+    trajectories: TrajectoryFigures = figures.trajectories
+    if not trajectories.opened:
+        return []
+    admission = f"mean {_seconds(trajectories.waited_mean_s)}, p99 {_seconds(trajectories.waited_p99_s)}"
+    act = f"mean {_seconds(figures.admitted_act_mean_s)}, p99 {_seconds(figures.admitted_act_p99_s)}"
+    counts = f"{trajectories.opened:,} opened, {trajectories.closed:,} closed"
+    return [
+        f"trajectories: {counts}; wait for admission: {admission}",
+        f"ACT with this wait counted to each trajectory's first action: {act}",
+    ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align columns: the first to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _seconds(seconds: float | None) -> str:
+    """Show a duration with three digits in the unit that suits it."""
+    if seconds is None:
+        return "-"
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}" if seconds else "0 s"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _printable(text: str) -> str:
+    """Replace control characters, which a name from a file could hold."""
+    return "".join(character if character.isprintable() else "?" for character in text)

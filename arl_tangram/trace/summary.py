@@ -1,0 +1,152 @@
+"""Add up the events of a run as they come, live or from a file, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from arl_tangram.model.events import (
+    ActionEnded,
+    ActionStarted,
+    ActionSubmitted,
+    Event,
+    TrajectoryClosed,
+    TrajectoryOpened,
+    UnitsReturned,
+)
+from arl_tangram.model.topology import Topology
+from arl_tangram.trace.figures import Figures, TrajectoryFigures
+from arl_tangram.trace.histogram import Histogram
+from arl_tangram.trace.holding import Holding
+from arl_tangram.trace.tally import Tally, ratio, sane
+
+OTHER = "other"
+TOTAL = "all"
+
+
+class Summary:
+    """The sums over the events of one run; `figures` tells what they amount to.
+
+    Memory: one row per action name, at most `max_names` (further names share the row `other`), and
+    what `Holding` remembers of the calls and trajectories that hold something.
+
+    Args:
+        topology: the dimensions of the runtime.
+        max_names: the most action names that get a row of their own.
+    """
+
+    def __init__(self, topology: Topology, *, max_names: int = 1000) -> None:
+        self._max_names = max_names
+        self._first_s: float | None = None
+        self._last_s = float("-inf")
+        self._rows: dict[str, Tally] = {}
+        self._holding = Holding(topology)
+        self._trajectories_opened = 0
+        self._trajectories_closed = 0
+        self._waits = Histogram()
+        self._waited_s = 0.0
+        # Waits for admission: first by trajectory, then by the action that is charged with them.
+        self._uncharged: dict[int, float] = {}
+        self._charges: dict[int, float] = {}
+        self._charged_s = 0.0
+        self._charged = Histogram()
+
+    def opened(self, at_s: float) -> None:
+        """Let the observed time begin here; without it, it begins at the first event."""
+        self._first_s = at_s
+        self._last_s = max(self._last_s, at_s)
+
+    def add(self, event: Event) -> None:
+        """Add one event; about a microsecond."""
+        if event.at_s > self._last_s:
+            self._last_s = event.at_s
+            if self._first_s is None:
+                self._first_s = event.at_s
+        if isinstance(event, ActionEnded):
+            action = event.action
+            row = self._rows.get(action.name) or self._row(action.name)
+            act_s = row.add(action)
+            if self._charges:
+                self._charge(action.id, act_s)
+        elif isinstance(event, ActionStarted):
+            self._holding.start(event.action)
+        elif isinstance(event, UnitsReturned):
+            self._returned(event)
+        elif isinstance(event, ActionSubmitted):
+            trajectory = event.action.trajectory
+            if trajectory is not None and trajectory in self._uncharged:
+                self._charges[event.action.id] = self._uncharged.pop(trajectory)
+        elif isinstance(event, TrajectoryOpened):
+            self._trajectory_opened(event)
+        elif isinstance(event, TrajectoryClosed):
+            self._trajectory_closed(event)
+
+    def figures(self, now_s: float | None = None) -> Figures:
+        """Return what the events so far amount to.
+
+        Args:
+            now_s: until when what is held counts, on the clock of the events; with None, until the last event.
+        """
+        until_s = self._last_s if now_s is None else max(now_s, self._last_s)
+        elapsed_s = 0.0 if self._first_s is None else until_s - self._first_s
+        running_core_s: dict[str, float] = {}
+        for name, core_s in self._holding.running_core_s(until_s):
+            row = self._row(name)
+            running_core_s[row.name] = running_core_s.get(row.name, 0.0) + core_s
+        total = Tally(TOTAL)
+        for row in self._rows.values():
+            total.merge(row)
+        admitted = Histogram()
+        admitted.merge(total.act)
+        admitted.merge(self._charged)
+        ranked = sorted(self._rows.values(), key=lambda row: (-row.act_s, row.name))
+        return Figures(
+            elapsed_s=elapsed_s,
+            actions=tuple(row.figures(running_core_s.get(row.name, 0.0)) for row in ranked),
+            total=total.figures(sum(running_core_s.values())),
+            admitted_act_mean_s=ratio(total.act_s + self._charged_s, total.calls),
+            admitted_act_p99_s=admitted.quantile(0.99),
+            dimensions=self._holding.figures(until_s, elapsed_s, total.cpu_s),
+            trajectories=TrajectoryFigures(
+                opened=self._trajectories_opened,
+                closed=self._trajectories_closed,
+                waited_mean_s=ratio(self._waited_s, self._trajectories_opened),
+                waited_p99_s=self._waits.quantile(0.99),
+            ),
+            holding=len(self._holding),
+        )
+
+    def _row(self, name: str) -> Tally:
+        row = self._rows.get(name)
+        if row is None:
+            if len(self._rows) >= self._max_names:
+                name = OTHER
+            row = self._rows.setdefault(name, Tally(name))
+        return row
+
+    def _charge(self, action: int, act_s: float) -> None:
+        """Count a trajectory's wait for admission to the first action that was submitted in it."""
+        waited_s = self._charges.pop(action, None)
+        if waited_s is not None:
+            self._charged_s += waited_s
+            # Corrects the histograms of the rows, where the action stands without the wait.
+            self._charged.count(act_s, -1)
+            self._charged.count(act_s + waited_s, 1)
+
+    def _returned(self, event: UnitsReturned) -> None:
+        stopped = self._holding.stop(event.id, event.at_s)
+        if stopped is not None:
+            name, core_s = stopped
+            row = self._rows.get(name) or self._row(name)
+            row.core_s += core_s
+
+    def _trajectory_opened(self, event: TrajectoryOpened) -> None:
+        waited_s = sane(event.waited_s)
+        self._trajectories_opened += 1
+        self._waited_s += waited_s
+        self._waits.add(waited_s)
+        self._holding.open(event)
+        if waited_s:
+            self._uncharged[event.id] = waited_s
+
+    def _trajectory_closed(self, event: TrajectoryClosed) -> None:
+        self._uncharged.pop(event.id, None)
+        if self._holding.close(event.id, event.at_s):
+            self._trajectories_closed += 1

@@ -1,0 +1,101 @@
+"""Add up what the calls of one action name took."""
+
+from __future__ import annotations
+
+from arl_tangram.model.lifecycle import FinishedAction, Outcome
+from arl_tangram.trace.figures import ActionFigures
+from arl_tangram.trace.histogram import Histogram
+
+# Longer than any run; what is not below it (or is NaN) is a broken measurement and counts as nothing.
+_LONGEST_S = 1e12
+
+
+class Tally:
+    """The sums of one action name."""
+
+    __slots__ = (
+        "act",
+        "calls",
+        "core_s",
+        "cpu_s",
+        "execution_s",
+        "failures",
+        "name",
+        "overhead_s",
+        "queueing_s",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = 0
+        self.failures: dict[Outcome, int] = {}
+        self.queueing_s = 0.0
+        self.execution_s = 0.0
+        self.overhead_s = 0.0
+        self.cpu_s = 0.0
+        self.core_s = 0.0
+        self.act = Histogram()
+
+    def add(self, action: FinishedAction) -> float:
+        """Add one call that has ended, and return its completion time in seconds."""
+        queueing_s, execution_s, overhead_s = action.queueing_s, action.execution_s, action.overhead_s
+        act_s = queueing_s + execution_s + overhead_s
+        if not 0 <= act_s < _LONGEST_S:
+            queueing_s, execution_s, overhead_s = sane(queueing_s), sane(execution_s), sane(overhead_s)
+            act_s = queueing_s + execution_s + overhead_s
+        self.calls += 1
+        self.queueing_s += queueing_s
+        self.execution_s += execution_s
+        self.overhead_s += overhead_s
+        self.act.add(act_s)
+        if 0 < action.cpu_s < _LONGEST_S:
+            self.cpu_s += action.cpu_s
+        if action.outcome is not Outcome.OK:
+            self.failures[action.outcome] = self.failures.get(action.outcome, 0) + 1
+        return act_s
+
+    @property
+    def act_s(self) -> float:
+        """Sum of the completion times."""
+        return self.queueing_s + self.execution_s + self.overhead_s
+
+    def merge(self, other: Tally) -> None:
+        """Add the sums of another name."""
+        self.calls += other.calls
+        for outcome, count in other.failures.items():
+            self.failures[outcome] = self.failures.get(outcome, 0) + count
+        self.queueing_s += other.queueing_s
+        self.execution_s += other.execution_s
+        self.overhead_s += other.overhead_s
+        self.cpu_s += other.cpu_s
+        self.core_s += other.core_s
+        self.act.merge(other.act)
+
+    def figures(self, running_core_s: float = 0.0) -> ActionFigures:
+        """Return what the sums amount to, with the core-seconds of calls that still run."""
+        calls = self.calls
+        busy_s = self.execution_s + self.overhead_s
+        return ActionFigures(
+            name=self.name,
+            calls=calls,
+            failures={outcome.value: self.failures[outcome] for outcome in Outcome if outcome in self.failures},
+            act_mean_s=ratio(self.act_s, calls),
+            act_p50_s=self.act.quantile(0.5),
+            act_p99_s=self.act.quantile(0.99),
+            queueing_mean_s=ratio(self.queueing_s, calls),
+            execution_mean_s=ratio(self.execution_s, calls),
+            overhead_mean_s=ratio(self.overhead_s, calls),
+            overhead_share=ratio(self.overhead_s, busy_s),
+            cpu_s=self.cpu_s,
+            core_s=self.core_s + running_core_s,
+        )
+
+
+def ratio(amount: float, of: float) -> float | None:
+    """Return a quotient, or None where there is nothing to divide by."""
+    return amount / of if of > 0 else None
+
+
+def sane(seconds: float) -> float:
+    """Return a measured duration, or nothing for one that cannot be."""
+    return seconds if 0 <= seconds < _LONGEST_S else 0.0

@@ -1,0 +1,159 @@
+"""A trajectory: from its admission to its end it owns one sandbox, and what it holds is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Self
+
+from arl_tangram.context import Runtime
+from arl_tangram.errors import InfrastructureError, NoTrajectoryError, ShutdownError, UsageError
+from arl_tangram.execution import Workshop, settled
+from arl_tangram.managers.manager import ManagedSandbox
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+
+
+class Trajectory:
+    """One rollout; entered with `async with tangram.trajectory(...)`.
+
+    Attributes:
+        group: the name that the user gave to its group, or None.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        workshop: Workshop,
+        demand: Demand,
+        *,
+        image: str | None,
+        memory_bytes: int,
+        group: str | None,
+    ) -> None:
+        self.runtime = runtime
+        self.group = group
+        self._workshop = workshop
+        self._demand = demand
+        self._image = image
+        self._memory_bytes = memory_bytes
+        self._id = workshop.dispatcher.new_id()
+        self._sandbox: ManagedSandbox | None = None
+        self._state = "new"
+        self._closing: asyncio.Task[None] | None = None
+        self._admitted: asyncio.Future[None] = workshop.loop.create_future()
+
+    @property
+    def id(self) -> int:
+        """Unique in its runtime."""
+        return self._id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether actions can be called in it."""
+        return self._state == "open"
+
+    @property
+    def sandbox(self) -> ManagedSandbox | None:
+        """Its sandbox; None in a runtime without a pool of cores."""
+        return self._sandbox
+
+    async def __aenter__(self) -> Self:
+        """Wait for what it holds (memory, reserved cores), create its sandbox, and become the current trajectory.
+
+        Cancelling takes it out of the queue, or removes what has been created.
+
+        Raises:
+            SandboxStartError: the sandbox could not be created.
+            ShutdownError: the runtime was closed meanwhile.
+        """
+        if self._state != "new":
+            raise UsageError("a trajectory can be entered once; call tangram.trajectory() for each")
+        await self._admission()
+        self._state = "opening"
+        self._workshop.trajectories.add(self)
+        try:
+            cpu = self._workshop.cpu
+            if cpu is not None:
+                self._sandbox = await cpu.create_sandbox(image=self._image, memory_bytes=self._memory_bytes)
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._closing is not None:  # the runtime was closed meanwhile
+            await self.aclose()
+            raise ShutdownError("the runtime was closed while a trajectory was opening")
+        self._state = "open"
+        self._previous = trajectory_var.get()
+        trajectory_var.set(self)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End its actions that still wait or run, and remove its sandbox."""
+        trajectory_var.set(self._previous)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the trajectory: bounded, idempotent, and not to be interrupted by cancelling."""
+        if self._closing is None:
+            self._state = "closed"
+            self._closing = self._workshop.loop.create_task(self._close())
+        await settled(self._closing)
+        self._closing.result()
+
+    async def _admission(self) -> None:
+        pending = PendingAction(self._id, self._demand, self._workshop.loop.time())
+        self._workshop.dispatcher.open(pending, self, group=self.group)
+        try:
+            await self._admitted
+        except asyncio.CancelledError:
+            if self._state == "admitted":
+                self._workshop.dispatcher.close(self._id)
+            else:
+                self._workshop.dispatcher.withdraw(self._id)
+            self._state = "closed"
+            raise
+
+    async def _close(self) -> None:
+        try:
+            ended = [i for i in self._workshop.invocations() if i.pending.trajectory == self._id]
+            for invocation in ended:
+                invocation.call_off(NoTrajectoryError(f"the trajectory ended while {invocation.name} was in it"))
+            tasks = [i.task for i in ended if i.task is not None and not i.lingering]
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._workshop.kill_grace_s)
+            if self._sandbox is not None:
+                await self._sandbox.aclose()
+        finally:
+            self._workshop.trajectories.discard(self)
+            self._workshop.dispatcher.close(self._id)
+
+    # Told by the dispatcher.
+
+    def granted(self, running: RunningAction | None) -> None:
+        """It holds what it asked for from now on."""
+        self._state = "admitted"
+        if not self._admitted.done():
+            self._admitted.set_result(None)
+
+    def expired(self) -> None:
+        """Trajectories have no deadline for waiting."""
+        raise AssertionError("a trajectory has no queue_timeout")
+
+    def failed(self, error: Exception) -> None:
+        """The scheduler failed."""
+        self._refuse(InfrastructureError(f"a trajectory could not be opened: the scheduler failed: {error!r}"))
+
+    def shut_down(self) -> None:
+        """The runtime closes while it waits."""
+        self._workshop.dispatcher.withdraw(self._id)
+        self._refuse(ShutdownError("the runtime was closed while a trajectory waited to be opened"))
+
+    def _refuse(self, error: InfrastructureError) -> None:
+        self._state = "closed"
+        if not self._admitted.done():
+            self._admitted.set_exception(error)
+
+
+trajectory_var: ContextVar[Trajectory | None] = ContextVar("arl_tangram_trajectory", default=None)

@@ -1,0 +1,84 @@
+"""Hold every test to the same rules: it is deterministic, does not block the loop and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, settings
+
+import machine
+from blocking import no_blocking
+from leftovers import Snapshot, pending_tasks
+
+pytest_plugins = ["pytester"]
+
+HERE = Path(__file__).parent
+# Tests that work with real files, processes and sockets: there, a file descriptor is a thing that can be lost.
+WITH_DESCRIPTORS = ("contract", "integration", "service")
+
+# deadline=None: a slow machine is no failure. The nightly profile is chosen with --hypothesis-profile=nightly.
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile(
+    "deterministic", derandomize=True, database=None, deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
+settings.register_profile("nightly", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
+settings.load_profile("deterministic")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_blocking() -> Iterator[None]:
+    with no_blocking():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_implicit_loop() -> None:
+    # looptime asks the policy for a loop before every test; without this, the policy makes one that nobody closes.
+    asyncio.set_event_loop(None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    inside = request.path.relative_to(HERE).parts if request.path.is_relative_to(HERE) else ()
+    before = Snapshot.take(with_descriptors=bool(inside) and inside[0] in WITH_DESCRIPTORS)
+    yield
+    if found := before.leftovers():
+        pytest.fail(f"the test left behind: {'; '.join(found)}", pytrace=False)
+
+
+@pytest_asyncio.fixture
+async def _no_task_left() -> AsyncIterator[None]:
+    yield
+    if found := await pending_tasks():
+        pytest.fail(f"the test left behind: {'; '.join(found)}", pytrace=False)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put the watch over tasks around the fixtures of every coroutine test: set up first, torn down last."""
+    if pytest_asyncio.is_async_test(item):
+        assert isinstance(item, pytest.Function)
+        names = item.fixturenames
+        names.insert(names.index("_nothing_left_behind") + 1, "_no_task_left")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that skips itself: what cannot run here is deselected by a marker, in sight of who runs the tests."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which no test may do: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def bwrap() -> str:
+    """Return the path of bubblewrap; without it the test fails with the command that installs it."""
+    try:
+        return machine.require("bwrap")
+    except machine.MissingProgramError as error:
+        pytest.fail(str(error), pytrace=False)

@@ -1,0 +1,45 @@
+"""Every script in examples/ runs, and prints what the file beside it says where its output is deterministic.
+
+`examples/name.py` is compared with `examples/name.out`. A script without one must still end well and print something.
+"""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents import ROOT
+
+FOLDER = ROOT / "examples"
+SCRIPTS = [path.name for path in sorted(FOLDER.glob("*.py"))]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_an_example_runs_and_prints_what_it_should(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(FOLDER / name)],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    stored = (FOLDER / name).with_suffix(".out")
+    if stored.exists():
+        difference = difflib.unified_diff(
+            stored.read_text().splitlines(), done.stdout.splitlines(), "stored", "printed"
+        )
+        assert not list(difference)
+    assert done.stdout
+    assert not done.stderr
+
+
+def test_every_stored_output_has_its_script() -> None:
+    outputs = {path.with_suffix(".py").name for path in FOLDER.glob("*.out")}
+    assert outputs <= set(SCRIPTS)
