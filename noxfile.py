@@ -52,7 +52,7 @@ PYTHONS = {version: python for version in VERSIONS if (python := _find_python(ve
 if not PYTHONS:
     raise RuntimeError(f"arl_tangram needs one of Python {', '.join(VERSIONS)}; none was found on PATH or under pyenv")
 MISSING = [version for version in VERSIONS if version not in PYTHONS]
-# The whole suite runs once, on the oldest supported Python that the declared users have; else on the newest there is.
+# The whole suite runs on one Python: the oldest that is supported, or the newest there is if that one is missing.
 FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)
 
 

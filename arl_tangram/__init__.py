@@ -31,7 +31,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.quota import Quota
-from arl_tangram.mapping import Failure, map
+from arl_tangram.mapping import Failure, map  # noqa: A004 - used as tangram.map
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear, Measured, PowerLaw
 from arl_tangram.model.sandbox import ExecResult, Sandbox

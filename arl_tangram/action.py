@@ -224,7 +224,7 @@ def _priority(name: str, value: object) -> int:
     return whole(value, f"{name}: priority", DefinitionError, least=-(1 << 20))
 
 
-def _key(name: str, value: Callable[..., str] | None) -> Callable[..., str] | None:
+def _key(name: str, value: Callable[..., object] | None) -> Callable[..., object] | None:
     if value is not None and not callable(value):
         raise DefinitionError(f"{name}: key= takes a function of the call's arguments, not {value!r}")
     return value

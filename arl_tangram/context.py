@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import Signature
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from arl_tangram.errors import (
     ForkedRuntimeError,
@@ -30,6 +31,35 @@ class Invocable:
     signature: Signature
 
 
+class TrajectoryScope(Protocol):
+    """A trajectory, as whoever opens it sees it: enter it with `async with`."""
+
+    @property
+    def id(self) -> int:
+        """Unique in its runtime."""
+        ...
+
+    @property
+    def group(self) -> str | None:
+        """The name of the group that it belongs to."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether actions can be called in it."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Wait until it is admitted and has its sandbox; it is then the current trajectory."""
+        ...
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End its actions and remove its sandbox."""
+        ...
+
+
 class Runtime(Protocol):
     """What the decorator and the module-level functions ask of a runtime."""
 
@@ -43,7 +73,7 @@ class Runtime(Protocol):
         """The process that opened it."""
         ...
 
-    def trajectory(self, *, image: str | None, memory_gib: float, group: str | None) -> Any:
+    def trajectory(self, *, image: str | None, memory_gib: float, group: str | None) -> TrajectoryScope:
         """Return a trajectory to be entered."""
         ...
 
@@ -71,14 +101,28 @@ class ActiveAction(Protocol):
     """A running action, as the functions below see it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The action's name."""
+        ...
+
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """Whether its caller has been answered."""
+        ...
+
     @property
-    def allocation(self) -> Allocation: ...
+    def allocation(self) -> Allocation:
+        """What it was granted."""
+        ...
+
     @property
-    def sandbox(self) -> Sandbox | None: ...
-    def quota(self, name: str) -> Quota | None: ...
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox it runs in."""
+        ...
+
+    def quota(self, name: str) -> Quota | None:
+        """Its hold on a quota, or None."""
+        ...
 
 
 runtime_var: ContextVar[Runtime | None] = ContextVar("arl_tangram_runtime", default=None)

@@ -78,7 +78,7 @@ class Invocation:
         "_lease", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering", "pending", "running",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
         self,
         workshop: Workshop,
         invocable: Invocable,
@@ -218,9 +218,9 @@ class Invocation:
             else:
                 value = await self._invocable.body(*self._args, **self._kwargs)
         except asyncio.CancelledError as caught:
-            error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError though nobody cancelled it")
+            error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError; nobody cancelled it")
             error.__cause__ = caught if error is not caught else None
-        except BaseException as caught:
+        except BaseException as caught:  # noqa: BLE001 - told to the caller, whatever it is
             error = caught
         finally:
             body_s = self._workshop.loop.time() - started_at_s
@@ -244,7 +244,8 @@ class Invocation:
         failure: BaseException | None = None
         if lease.needs_cleanup():
             clean = self._workshop.loop.create_task(self._clean(lease))
-            await settled(clean)
+            with suppress(asyncio.CancelledError):  # whoever cancels has said why in `_interrupt`
+                await settled(clean)
             failure = clean.exception()
         lease.release()
         return failure
@@ -267,7 +268,7 @@ class Invocation:
                     raise  # the thread is a daemon and nobody waits for it any more
                 if not done.done() and self._interrupt is None:
                     self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - `done` has ended; its result is read below
                 break
         value = done.result()
         if inspect.isawaitable(value):
@@ -387,12 +388,15 @@ class Invocation:
 
 
 async def settled(future: asyncio.Future[Any]) -> None:
-    """Wait until a bounded clean-up is done, however often the waiting task is cancelled meanwhile."""
+    """Wait until a bounded clean-up is done; cancelling the waiting task takes effect only then."""
+    cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
             await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue
+        except asyncio.CancelledError as caught:
+            cancelled = caught
+    if cancelled is not None:
+        raise cancelled
 
 
 def _outcome(error: BaseException | None) -> Outcome:

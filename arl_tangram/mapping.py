@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback as tracebacks
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
@@ -31,7 +31,7 @@ class Failure:
 
 
 @overload
-async def map(
+async def map(  # noqa: A001 - what everybody calls it
     action: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T] | AsyncIterable[T],
     /,
@@ -39,14 +39,14 @@ async def map(
     on_error: Literal["raise"] = ...,
 ) -> list[R]: ...
 @overload
-async def map(
+async def map(  # noqa: A001
     action: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T] | AsyncIterable[T],
     /,
     *,
     on_error: Literal["return"],
 ) -> list[R | Failure]: ...
-async def map(
+async def map(  # noqa: A001
     action: Callable[[T], Coroutine[Any, Any, R]],
     items: Iterable[T] | AsyncIterable[T],
     /,
@@ -93,7 +93,7 @@ async def _call(action: Callable[[T], Coroutine[Any, Any, R]], item: T) -> R:
     return await action(item)
 
 
-async def _each(items: Iterable[T] | AsyncIterable[T]) -> Any:
+async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

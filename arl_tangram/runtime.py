@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from arl_tangram.action import BoundAction, invocable_of
-from arl_tangram.context import Invocable, active_var, current_runtime, open_runtimes, runtime_var
+from arl_tangram.context import Invocable, TrajectoryScope, active_var, current_runtime, open_runtimes, runtime_var
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import (
     ArgumentsError,
@@ -22,7 +22,7 @@ from arl_tangram.errors import (
     RuntimeClosedError,
     WrongLoopError,
 )
-from arl_tangram.execution import Invocation, Workshop
+from arl_tangram.execution import Invocation, Workshop, settled
 from arl_tangram.managers.manager import CpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.managers.threads import BodyThreads
@@ -114,9 +114,7 @@ class Tangram:
         self._loop = asyncio.get_running_loop()
         self._core = SchedulerCore(topology, self._policy, record=True)
         self._dispatcher = Dispatcher(self._core, self._on_event)
-        self._workshop = Workshop(
-            self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_event, self._loop
-        )
+        self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_event, self._loop)
         self._demands: dict[tuple[int, int], tuple[ActionSpec, Demand]] = {}
         self._summary.opened(self._loop.time())
         self._state = "open"
@@ -133,13 +131,17 @@ class Tangram:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the runtime: callers that still wait get `ShutdownError`; idempotent, bounded."""
+        """Close the runtime: callers that still wait get `ShutdownError`; idempotent, bounded.
+
+        Cancelling takes effect when that is done.
+        """
         if self._state == "open":
             self._state = "closing"
             open_runtimes.remove(self)
             self._closing = self._loop.create_task(self._close())
         if self._state == "closing":
-            await asyncio.shield(self._closing)
+            await settled(self._closing)
+            self._closing.result()
 
     async def _close(self) -> None:
         for waiter in [*self._dispatcher.waiters(), *self._workshop.live.values()]:
@@ -295,7 +297,7 @@ class Tangram:
         return "no pool of cores" if self._workshop.cpu is None else self._workshop.cpu.describe()
 
 
-def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> Trajectory:
+def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> TrajectoryScope:
     """Return a trajectory of the current runtime, to be entered with `async with`.
 
     It owns one sandbox, in which its `async def` actions with a `cpu` cost run, one at a time, in the

@@ -14,13 +14,7 @@ from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 from arl_tangram.runtime import Tangram
 
-_NOTHING = ExecResult(
-    exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0
-)
-
-
-def _succeed(argv: Sequence[str]) -> ExecResult:
-    return _NOTHING
+_NOTHING = ExecResult(exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class FakePool:
 
     cores: int = 8
     memory_gib: float = 64
-    on_exec: Callable[[Sequence[str]], ExecResult] = _succeed
+    on_exec: Callable[[Sequence[str]], ExecResult] = lambda argv: _NOTHING
 
     def __post_init__(self) -> None:
         whole(self.cores, "FakePool(cores=)", ConfigurationError, least=1)

@@ -8,18 +8,20 @@ from types import TracebackType
 from typing import Self
 
 from arl_tangram.context import Runtime
-from arl_tangram.errors import InfrastructureError, NoTrajectoryError, ShutdownError, UsageError
+from arl_tangram.errors import (
+    InfrastructureError,
+    NoTrajectoryError,
+    RuntimeClosedError,
+    ShutdownError,
+    UsageError,
+)
 from arl_tangram.execution import Workshop, settled
 from arl_tangram.managers.manager import ManagedSandbox
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 
 class Trajectory:
-    """One rollout; entered with `async with tangram.trajectory(...)`.
-
-    Attributes:
-        group: the name that the user gave to its group, or None.
-    """
+    """One rollout; entered with `async with tangram.trajectory(...)`."""
 
     def __init__(
         self,
@@ -32,13 +34,14 @@ class Trajectory:
         group: str | None,
     ) -> None:
         self.runtime = runtime
-        self.group = group
+        self._group = group
         self._workshop = workshop
         self._demand = demand
         self._image = image
         self._memory_bytes = memory_bytes
         self._id = workshop.dispatcher.new_id()
         self._sandbox: ManagedSandbox | None = None
+        self._creating: asyncio.Task[ManagedSandbox] | None = None
         self._state = "new"
         self._closing: asyncio.Task[None] | None = None
         self._admitted: asyncio.Future[None] = workshop.loop.create_future()
@@ -47,6 +50,11 @@ class Trajectory:
     def id(self) -> int:
         """Unique in its runtime."""
         return self._id
+
+    @property
+    def group(self) -> str | None:
+        """The name that the user gave to its group."""
+        return self._group
 
     @property
     def is_open(self) -> bool:
@@ -69,19 +77,14 @@ class Trajectory:
         """
         if self._state != "new":
             raise UsageError("a trajectory can be entered once; call tangram.trajectory() for each")
+        if not self.runtime.is_open:
+            raise RuntimeClosedError("the runtime was closed before the trajectory was entered")
         await self._admission()
-        self._state = "opening"
-        self._workshop.trajectories.add(self)
         try:
-            cpu = self._workshop.cpu
-            if cpu is not None:
-                self._sandbox = await cpu.create_sandbox(image=self._image, memory_bytes=self._memory_bytes)
+            await self._create_sandbox()
         except BaseException:
             await self.aclose()
             raise
-        if self._closing is not None:  # the runtime was closed meanwhile
-            await self.aclose()
-            raise ShutdownError("the runtime was closed while a trajectory was opening")
         self._state = "open"
         self._previous = trajectory_var.get()
         trajectory_var.set(self)
@@ -95,7 +98,7 @@ class Trajectory:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the trajectory: bounded, idempotent, and not to be interrupted by cancelling."""
+        """End the trajectory: bounded, idempotent; cancelling takes effect when that is done."""
         if self._closing is None:
             self._state = "closed"
             self._closing = self._workshop.loop.create_task(self._close())
@@ -105,15 +108,29 @@ class Trajectory:
     async def _admission(self) -> None:
         pending = PendingAction(self._id, self._demand, self._workshop.loop.time())
         self._workshop.dispatcher.open(pending, self, group=self.group)
+        self._state = "waiting"
         try:
             await self._admitted
         except asyncio.CancelledError:
-            if self._state == "admitted":
-                self._workshop.dispatcher.close(self._id)
-            else:
+            if self._state == "waiting":
                 self._workshop.dispatcher.withdraw(self._id)
-            self._state = "closed"
+                self._state = "closed"
+            elif self._state == "admitted":
+                await self.aclose()
             raise
+
+    async def _create_sandbox(self) -> None:
+        """Create the sandbox in a task of its own, which `_close` can end if the runtime closes meanwhile."""
+        cpu = self._workshop.cpu
+        if cpu is not None and self._closing is None:
+            self._creating = self._workshop.loop.create_task(
+                cpu.create_sandbox(image=self._image, memory_bytes=self._memory_bytes)
+            )
+            await asyncio.wait([self._creating])
+        if self._closing is not None:
+            raise ShutdownError("the runtime was closed while a trajectory was opening")
+        if self._creating is not None:
+            self._sandbox = self._creating.result()
 
     async def _close(self) -> None:
         try:
@@ -123,17 +140,27 @@ class Trajectory:
             tasks = [i.task for i in ended if i.task is not None and not i.lingering]
             if tasks:
                 await asyncio.wait(tasks, timeout=self._workshop.kill_grace_s)
-            if self._sandbox is not None:
-                await self._sandbox.aclose()
+            if self._creating is not None:
+                await self._remove_sandbox(self._creating)
         finally:
             self._workshop.trajectories.discard(self)
             self._workshop.dispatcher.close(self._id)
+
+    @staticmethod
+    async def _remove_sandbox(creating: asyncio.Task[ManagedSandbox]) -> None:
+        """Remove the sandbox that was created, or end its creation."""
+        creating.cancel()
+        if not creating.done():
+            await asyncio.wait([creating])
+        if not creating.cancelled() and creating.exception() is None:
+            await creating.result().aclose()
 
     # Told by the dispatcher.
 
     def granted(self, running: RunningAction | None) -> None:
         """It holds what it asked for from now on."""
         self._state = "admitted"
+        self._workshop.trajectories.add(self)  # from here on, a closing runtime ends it
         if not self._admitted.done():
             self._admitted.set_result(None)
 
@@ -154,6 +181,7 @@ class Trajectory:
         self._state = "closed"
         if not self._admitted.done():
             self._admitted.set_exception(error)
+            self._admitted.exception()  # retrieved: who waited may have been cancelled
 
 
 trajectory_var: ContextVar[Trajectory | None] = ContextVar("arl_tangram_trajectory", default=None)

@@ -1,1 +1,1 @@
-
+"""The command `bench`: measure the library on this machine, beside what people use instead."""

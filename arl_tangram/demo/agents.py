@@ -212,6 +212,7 @@ def _mend(module: str, operation: str, course: Course) -> list[tuple[Step, ...]]
     return [
         (Shell("look", f"tail -40 {tests_of(module)}"),),
         (Edit(f"polynomial/{module}.py", _WRONG[operation], _RIGHT[operation]),),
+        (_unit_tests(module),),
     ]
 
 

@@ -39,7 +39,9 @@ PAPER_SHARE = 0.47
 SWEEP = (0.10, 0.20, 0.30, PAPER_SHARE)
 
 _CALIBRATED = 4
-_QUICK_CALIBRATED = 2
+_QUICK_CALIBRATED = 1
+# A slow machine would think long, too: a quick run ends within a minute there as well, at a larger tool share.
+_QUICK_THINKING_S = 1.5
 _INTERRUPTED = 130
 
 
@@ -182,6 +184,9 @@ async def _measure(session: _Session) -> tuple[Calibration, dict[float, tuple[Ru
 async def _compare_at(share: float, session: _Session, calibration: Calibration) -> tuple[Run, ...]:
     options, console, scripts = session.options, session.console, session.scripts
     thinks_s = thinking_for(calibration.tools_s, share)
+    if options.quick and thinks_s > _QUICK_THINKING_S:
+        thinks_s = _QUICK_THINKING_S
+        share = calibration.tools_s / (calibration.tools_s + thinks_s)
     turns = sum(len(script.turns) for script in scripts) / len(scripts)
     show.show_plan(console, share=share, tools_s=calibration.tools_s, thinks_s=thinks_s, turns=turns)
     thinking = scale(draw_thinking(options.seed, scripts), thinks_s)

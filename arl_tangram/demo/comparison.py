@@ -17,7 +17,7 @@ from arl_tangram.demo.measure import Figures, figures_of
 from arl_tangram.demo.rollout import Answer, Stage, Watcher, faults_of, play_all, play_in_turn
 from arl_tangram.demo.search_api import CALLS, CONCURRENCY, PERIOD_S, search_api
 from arl_tangram.demo.suite import SourceTree
-from arl_tangram.demo.thinking import Thinking, scale
+from arl_tangram.demo.thinking import Thinking
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.events import Event
 from arl_tangram.scheduling.policy import Policy
@@ -88,13 +88,14 @@ def policy_named(name: str) -> Policy | None:
 
 
 async def calibrate(bench: Bench, scripts: Sequence[Script]) -> Calibration:
-    """Measure the scripts one after another without thinking; the first one warms up, on two cores."""
-    quiet = scale(tuple(tuple(0.0 for _ in s.turns) for s in scripts), 0)
-    wide = await _record(bench, "reserved(2)", scripts[:1], quiet[:1], label="calibration, 2 cores", alone=True)
-    narrow = await _record(bench, "reserved(1)", scripts, quiet, label="calibration, 1 core", alone=True)
-    faults = faults_in(scripts[:1], wide.answers) + faults_in(scripts, narrow.answers)
-    if faults:
-        raise ConfigurationError("; ".join(faults))
+    """Measure the scripts one after another without thinking; a first run of the first one warms up.
+
+    Raises:
+        ConfigurationError: a trajectory did not come to what its script says.
+    """
+    await _record_alone(bench, "reserved(1)", scripts[:1], label="warming up")
+    narrow = await _record_alone(bench, "reserved(1)", scripts, label="calibration, 1 core")
+    wide = await _record_alone(bench, "reserved(2)", scripts[:1], label="calibration, 2 cores")
     return calibration_of(narrow.events, wide.events, trajectories=len(scripts), suite=actions.run_suite.spec.name)
 
 
@@ -146,6 +147,15 @@ class _Record:
     answers: tuple[Answer, ...]
     step_s: float
     refused: int
+
+
+async def _record_alone(bench: Bench, policy: str, scripts: Sequence[Script], *, label: str) -> _Record:
+    at_once = tuple(tuple(0.0 for _ in script.turns) for script in scripts)
+    record = await _record(bench, policy, scripts, at_once, label=label, alone=True)
+    faults = faults_in(scripts, record.answers)
+    if faults:
+        raise ConfigurationError("; ".join(faults))
+    return record
 
 
 async def _record(

@@ -1,1 +1,1 @@
-
+"""Apply allocations to the world: cores of this machine, quotas, threads."""

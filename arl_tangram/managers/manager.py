@@ -99,10 +99,6 @@ class CpuManager(Protocol):
         ...
 
 
-
-
-
-
 class CpuPool(Protocol):
     """A declared pool of cores, such as `LocalPool(...)`: what a user hands to the runtime."""
 

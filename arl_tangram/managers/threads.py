@@ -56,7 +56,7 @@ class BodyThreads:
                     os.sched_setaffinity(0, core_ids)
             try:
                 value, error = body(), None
-            except BaseException as caught:
+            except BaseException as caught:  # noqa: BLE001 - told to whoever waits, whatever it is
                 value, error = None, caught
             if core_ids:
                 with suppress(OSError):

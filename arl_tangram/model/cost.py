@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from arl_tangram.errors import DefinitionError
 from arl_tangram.model.elasticity import Elastic
@@ -51,7 +52,7 @@ def declare_cost(
         raise DefinitionError(f"{name}: at most one resource may be Elastic, not {' and '.join(elastic)}")
     if elastic and elastic != ["cpu"]:
         raise DefinitionError(f"{name}: only cpu= can be Elastic so far, not {elastic[0]}")
-    calls = []
+    calls: list[tuple[str, int]] = []
     for key, value in sorted(quotas.items()):
         amount = thousandths(value, f"{name}: quota[{key!r}]", DefinitionError)
         if amount == 0:
@@ -67,6 +68,7 @@ def declare_cost(
 def _mapping(name: str, quota: object) -> Mapping[str, object]:
     if quota is None:
         return {}
-    if not isinstance(quota, Mapping) or not all(isinstance(key, str) for key in quota):
+    calls = cast(Mapping[object, object], quota) if isinstance(quota, Mapping) else {None: quota}
+    if not all(isinstance(key, str) for key in calls):
         raise DefinitionError(f"{name}: quota= takes {{name: calls}}, not {quota!r}")
-    return quota
+    return cast(Mapping[str, object], calls)

@@ -28,6 +28,7 @@ class Linear:
     """Perfect scaling: n units are n times faster."""
 
     def __call__(self, units: int) -> float:
+        """Return the speed-up."""
         return float(units)
 
 
@@ -46,6 +47,7 @@ class Amdahl:
             raise DefinitionError(f"Amdahl(parallel) takes a share from 0 to 1, not {self.parallel!r}")
 
     def __call__(self, units: int) -> float:
+        """Return the speed-up."""
         return 1 / (1 - self.parallel + self.parallel / units)
 
 
@@ -60,6 +62,7 @@ class PowerLaw:
             raise DefinitionError(f"PowerLaw(exponent) takes 0 to 1, not {self.exponent!r}")
 
     def __call__(self, units: int) -> float:
+        """Return the speed-up."""
         return float(units**self.exponent)
 
 
@@ -82,6 +85,7 @@ class Measured:
         object.__setattr__(self, "speedups", tuple(float(s) for _, s in ordered))
 
     def __call__(self, units: int) -> float:
+        """Return the speed-up, interpolated."""
         right = bisect_right(self.units, units)
         if right == 0:
             return self.speedups[0]

@@ -67,11 +67,5 @@ class TrajectoryClosed:
 
 
 Event = (
-    ActionSubmitted
-    | ActionDeferred
-    | ActionStarted
-    | ActionEnded
-    | UnitsReturned
-    | TrajectoryOpened
-    | TrajectoryClosed
+    ActionSubmitted | ActionDeferred | ActionStarted | ActionEnded | UnitsReturned | TrajectoryOpened | TrajectoryClosed
 )

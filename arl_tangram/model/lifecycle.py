@@ -50,7 +50,7 @@ class ActionSpec:
     timeout: float | None = None
     queue_timeout: float | None = None
     duration_s: float | None = None
-    key: Callable[..., str] | None = None
+    key: Callable[..., object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

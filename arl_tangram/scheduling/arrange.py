@@ -52,7 +52,8 @@ class Arrangement:
         Raises:
             ValueError: they do not fit together.
         """
-        left, units = self._free, []
+        left = self._free
+        units: list[int] = []
         for i in range(prefix - 1, -1, -1):
             chosen = int(self._choices[i][left])
             if chosen < 0:

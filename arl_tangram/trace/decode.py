@@ -64,6 +64,11 @@ class _Fields:
         """Read a number; null stands for one that is not finite."""
         return _number(key, self.get(key))
 
+    def instant(self, key: str) -> float:
+        """Read a point in time, which is always finite."""
+        value = self.number(key)
+        return value if math.isfinite(value) else _refuse(key, "a time in seconds", self.get(key))
+
     def number_or_none(self, key: str) -> float | None:
         return None if self.get(key) is None else self.number(key)
 
@@ -128,10 +133,10 @@ class EventDecoder:
             "submitted": self._submitted,
             "started": self._started,
             "ended": self._ended,
-            "deferred": lambda fields: ActionDeferred(fields.number("at_s"), fields.integer("id")),
-            "returned": lambda fields: UnitsReturned(fields.number("at_s"), fields.integer("id")),
+            "deferred": lambda fields: ActionDeferred(fields.instant("at_s"), fields.integer("id")),
+            "returned": lambda fields: UnitsReturned(fields.instant("at_s"), fields.integer("id")),
             "opened": _opened,
-            "closed": lambda fields: TrajectoryClosed(fields.number("at_s"), fields.integer("id")),
+            "closed": lambda fields: TrajectoryClosed(fields.instant("at_s"), fields.integer("id")),
             "footer": _footer,
         }
 
@@ -152,22 +157,22 @@ class EventDecoder:
         action = PendingAction(
             id=fields.integer("id"),
             demand=self._demand(fields),
-            submitted_at_s=fields.number("submitted_at_s"),
+            submitted_at_s=fields.instant("submitted_at_s"),
             key=fields.text("key"),
             trajectory=fields.integer_or_none("trajectory"),
             turn=fields.flag("turn"),
         )
         self._waiting[action.id] = action
-        return ActionSubmitted(fields.number("at_s"), action)
+        return ActionSubmitted(fields.instant("at_s"), action)
 
     def _started(self, fields: _Fields) -> ActionStarted | None:
         pending = self._waiting.pop(fields.integer("id"), None)
         if pending is None:
             return None
         running = RunningAction(
-            pending, fields.number("started_at_s"), fields.integer("units"), fields.number("expected_s")
+            pending, fields.instant("started_at_s"), fields.integer("units"), fields.number("expected_s")
         )
-        return ActionStarted(fields.number("at_s"), running)
+        return ActionStarted(fields.instant("at_s"), running)
 
     def _ended(self, fields: _Fields) -> ActionEnded:
         outcome = fields.text("outcome")
@@ -180,7 +185,7 @@ class EventDecoder:
             trajectory=fields.integer_or_none("trajectory"),
             outcome=_OUTCOMES[outcome],
             error=fields.text_or_none("error"),
-            submitted_at_s=fields.number("submitted_at_s"),
+            submitted_at_s=fields.instant("submitted_at_s"),
             queueing_s=fields.number("queueing_s"),
             execution_s=fields.number("execution_s"),
             overhead_s=fields.number("overhead_s"),
@@ -188,7 +193,7 @@ class EventDecoder:
             cores=fields.number("cores"),
         )
         self._waiting.pop(action.id, None)
-        return ActionEnded(fields.number("at_s"), action)
+        return ActionEnded(fields.instant("at_s"), action)
 
     def _demand(self, fields: _Fields) -> Demand:
         """Return the demand of a submission, one object for all calls that have the same, as in a run."""
@@ -225,7 +230,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 def _opened(fields: _Fields) -> TrajectoryOpened:
     return TrajectoryOpened(
-        at_s=fields.number("at_s"),
+        at_s=fields.instant("at_s"),
         id=fields.integer("id"),
         group=fields.text_or_none("group"),
         waited_s=fields.number("waited_s"),

@@ -151,7 +151,7 @@ class EventEncoder:
             demand=demand,
             submitted=submitted,
             fixed=fixed,
-            elastic="" if demand.elastic is None or demand.reserved else f"{elastic}:",
+            elastic="" if demand.elastic is None else f"{elastic}:",
             cpu=sum(units for index, units in demand.fixed if index == self._cpu),
         )
 

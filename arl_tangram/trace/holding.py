@@ -119,7 +119,7 @@ class Holding:
             if dimension not in self._windows:
                 unit_s[dimension] += units * elapsed_s
         elastic = demand.elastic
-        if elastic is not None and not demand.reserved:
+        if elastic is not None:
             unit_s[elastic] += action.units * elapsed_s
             if elastic == self._cpu:
                 cores += action.units

@@ -9,7 +9,7 @@ from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, 
 from arl_tangram.trace.summary import Summary
 
 LEGEND = (
-    "ACT (action completion time) = queueing + execution + overhead, mean per call; p50 and p99 are of ACT;",
+    "ACT (action completion time) = queueing + execution + overhead, mean per call; p50, p99: its quantiles (+-1 %);",
     "overhead % = overhead / (execution + overhead); core-s = cores x seconds held, cpu-s = CPU seconds used.",
 )
 

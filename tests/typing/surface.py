@@ -77,7 +77,7 @@ async def calls_by_run() -> None:
 async def calls_by_map(lines: AsyncIterator[str]) -> None:
     assert_type(await tangram.map(search, ["a", "b"]), list[list[str]])
     assert_type(await tangram.map(search, lines), list[list[str]])
-    await tangram.map(search, [1, 2])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    await tangram.map(search, [1, 2])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def an_action_is_a_coroutine_function() -> None:

@@ -12,6 +12,7 @@ import pytest
 from blockbuster import BlockingError
 
 import arl_tangram
+from blocking import EXEMPTIONS, Exemption
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -141,3 +142,8 @@ async def test_an_hour_of_virtual_time_takes_no_time() -> None:
     await asyncio.sleep(3600)
     assert loop.time() - begun_s == pytest.approx(3600)
     assert time.monotonic() - real_s < 60
+
+
+@pytest.mark.parametrize("exemption", EXEMPTIONS, ids=lambda exemption: exemption.function)
+def test_what_may_block_still_exists(exemption: Exemption) -> None:
+    assert f"def {exemption.function}(" in (Path(arl_tangram.__path__[0]) / exemption.file).read_text()

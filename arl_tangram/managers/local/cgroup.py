@@ -43,18 +43,8 @@ class CgroupTree:
         return "cpu" in self.folders
 
     def group(self, name: str) -> SandboxGroup:
-        """Create the group of a sandbox.
-
-        Raises:
-            OSError: it cannot be created; nothing is left behind.
-        """
-        group = SandboxGroup(self.version, {name_: folder / name for name_, folder in self.folders.items()})
-        try:
-            group.create()
-        except OSError:
-            group.remove()
-            raise
-        return group
+        """Return the group of a sandbox, which need not exist."""
+        return SandboxGroup(self.version, {controller: folder / name for controller, folder in self.folders.items()})
 
     def set_weight(self, fraction: float) -> None:
         """Weigh all sandboxes together as `fraction` of one ordinary process group."""
@@ -122,7 +112,9 @@ def _plant_below(parent: Path, name: str, controllers: Sequence[str]) -> CgroupT
         passed_on = []
     if not {"cpu", "cpuset"} & set(passed_on):
         return _uproot([folder])
-    return CgroupTree(2, {name_: folder for name_ in (*controllers, "freezer") if name_ in passed_on or name_ == "freezer"})
+    return CgroupTree(
+        2, {name_: folder for name_ in (*controllers, "freezer") if name_ in passed_on or name_ == "freezer"}
+    )
 
 
 def _enable(folder: Path, controllers: Iterable[str]) -> None:
@@ -193,7 +185,8 @@ class SandboxGroup:
 
     def remove(self) -> bool:
         """Remove the folders, waiting up to a second until what was killed is gone; blocks."""
-        return all([remove_group(folder) for folder in _unique(self.folders.values())])
+        removed = [remove_group(folder) for folder in _unique(self.folders.values())]
+        return all(removed)
 
 
 def kill_group(version: int, folders: Sequence[Path], spared: Collection[int] = ()) -> bool:

@@ -8,7 +8,6 @@ import fcntl
 import os
 import signal
 import socket
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +22,22 @@ _open: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class Channel:
-    """The connection to one keeper. `on_reply` gets the words of each answer; `exited` is done when it has ended."""
+    """The connection to one keeper.
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], entrances: Sequence[str], on_reply: Callable[[list[str]], None]) -> None:
+    Attributes:
+        pid: the process that was started: the keeper, or the bwrap around it.
+        on_reply: gets the words of each answer; set by the owner before the loop runs again.
+        exited: done when the process has ended and been reaped.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], entrances: Sequence[str]) -> None:
         """Start the keeper; must be called on the thread of the event loop, which must outlive it.
 
         Raises:
             OSError: it cannot be started.
         """
         self._loop = asyncio.get_running_loop()
-        self._on_reply = on_reply
+        self.on_reply: Callable[[list[str]], None] = _ignore
         self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self.exited: asyncio.Future[None] = self._loop.create_future()
         with contextlib.ExitStack() as stack:
@@ -41,7 +46,9 @@ class Channel:
             stack.enter_context(theirs)
             self._socket = stack.enter_context(ours)
             ours.setblocking(False)
-            self.pid = _spawn(("/bin/sh", "-c", ENTER, "sh", *entrances, "--", *argv), env, theirs.fileno(), self._errors.fileno())
+            self.pid = _spawn(
+                ("/bin/sh", "-c", ENTER, "sh", *entrances, "--", *argv), env, theirs.fileno(), self._errors.fileno()
+            )
             try:
                 self._process = os.pidfd_open(self.pid)
             except OSError:
@@ -90,8 +97,7 @@ class Channel:
         """Return what the keeper, or what should have started it, wrote to standard error."""
         if self._errors.closed:
             return ""
-        self._errors.seek(0)
-        return self._errors.read(4096).decode(errors="replace").strip()
+        return os.pread(self._errors.fileno(), 4096, 0).decode(errors="replace").strip()
 
     def release(self) -> None:
         """Close what is left once the keeper has exited."""
@@ -129,7 +135,7 @@ class Channel:
             if not data:
                 self._loop.remove_reader(self._socket.fileno())
                 return
-            self._on_reply(data.decode("ascii", errors="replace").split(" "))
+            self.on_reply(data.decode("ascii", errors="replace").split(" "))
 
     def _collect(self) -> None:
         """Reap the keeper, after the last of its answers."""
@@ -141,6 +147,10 @@ class Channel:
         self.close()
         if not self.exited.done():
             self.exited.set_result(None)
+
+
+def _ignore(_: list[str]) -> None:
+    """Stand in until the owner is there: nothing is read before the loop runs again."""
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -164,21 +174,15 @@ def memory_file(data: bytes) -> int:
     return fd
 
 
-def interpreter() -> str:
-    """Return the interpreter that runs keepers: not a virtual environment's, which would only be slower to start."""
-    found: str = getattr(sys, "_base_executable", "") or sys.executable
-    if not found:
-        raise FileNotFoundError("this process does not know its Python interpreter (sys.executable is empty)")
-    return found
-
-
-def _spawn(argv: Sequence[str], env: Mapping[str, str], stdin: int, stderr: int) -> int:
+def _spawn(argv: tuple[str, ...], env: Mapping[str, str], stdin: int, stderr: int) -> int:
     # Sources above 2, so that no move overwrites the source of the next one.
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (stdin, stderr)]
     try:
         moves = [(os.POSIX_SPAWN_DUP2, sources[min(target, 1)], target) for target in range(3)]
         # A session of its own: a Ctrl-C in the terminal is for the trainer, which closes the sandboxes in order.
-        return os.posix_spawn(argv[0], argv, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=(signal.SIGPIPE,))
+        return os.posix_spawn(
+            argv[0], argv, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=(signal.SIGPIPE,)
+        )
     finally:
         _close_all(sources)
 

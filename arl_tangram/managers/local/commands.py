@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -61,18 +62,26 @@ class Commands:
     """The running commands of one sandbox.
 
     Args:
-        start: starts the keeper, given what receives its answers.
+        channel: the connection to the keeper, which has just been started.
         sandbox_id: the name in messages.
         force: kills all but the keeper by stronger means; blocking; returns whether it could.
         destroy: kills everything, the keeper too; blocking.
+        limiter: the threads for these two.
     """
 
     def __init__(
-        self, start: Callable[[Callable[[list[str]], None]], Channel], *, sandbox_id: str, force: Callable[[], bool], destroy: Callable[[], None]
+        self,
+        channel: Channel,
+        *,
+        sandbox_id: str,
+        force: Callable[[], bool],
+        destroy: Callable[[], None],
+        limiter: anyio.CapacityLimiter,
     ) -> None:
         self._id = sandbox_id
         self._force = force
         self._destroy = destroy
+        self._limiter = limiter
         self._numbers = itertools.count(1)
         self._running: dict[str, asyncio.Future[_Status]] = {}
         self._kills: dict[str, asyncio.Future[bool]] = {}
@@ -81,7 +90,8 @@ class Commands:
         self._ending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
-        self.channel = start(self._on_reply)
+        self.channel = channel
+        self.channel.on_reply = self._on_reply
         self.channel.exited.add_done_callback(self._on_exit)
 
     @property
@@ -141,7 +151,7 @@ class Commands:
             if await self._ask_to_kill(number):
                 return
             self.check()
-            if attempt == 0 and not await anyio.to_thread.run_sync(self._force):
+            if attempt == 0 and not await anyio.to_thread.run_sync(self._force, limiter=self._limiter):
                 break
         self._lose("something that its commands started could not be killed")
         await self._end()
@@ -206,7 +216,7 @@ class Commands:
             self._lost = reason
 
     async def _end(self) -> None:
-        await anyio.to_thread.run_sync(self._destroy)
+        await anyio.to_thread.run_sync(self._destroy, limiter=self._limiter)
         self.channel.kill()
         await _within(self.channel.exited, KILL_REPLY_S)
         self._left = False
@@ -224,16 +234,15 @@ class Commands:
 def _open_outputs(command: Command, number: str) -> tuple[list[Output], tuple[str, str] | None]:
     outputs: list[Output] = []
     if command.spill_folder is None:
-        sources: list[Callable[[], Output]] = [lambda: PipeOutput(command.max_output_bytes)] * 2
+        sources: list[Callable[[], Output]] = [partial(PipeOutput, command.max_output_bytes)] * 2
         spilled = None
     else:
         folder = command.spill_folder
         names = (f"{number}.stdout", f"{number}.stderr")
-        sources = [lambda name=name: FileOutput(folder, name, command.max_output_bytes) for name in names]
+        sources = [partial(FileOutput, folder, name, command.max_output_bytes) for name in names]
         spilled = (f"{folder}/{names[0]}", f"{folder}/{names[1]}")
     try:
-        for source in sources:
-            outputs.append(source())
+        outputs.extend(source() for source in sources)
     except BaseException:
         for output in outputs:
             output.close()

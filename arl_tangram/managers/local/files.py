@@ -66,13 +66,17 @@ class Folders:
         """Write a file, creating its folders."""
         real = self.resolve(path)
         os.makedirs(os.path.dirname(real), exist_ok=True)
-        with open(os.open(real, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb") as file:
+        with open(
+            os.open(real, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb"
+        ) as file:
             file.write(data)
 
     def read(self, path: str) -> bytes:
         """Return the content of a regular file."""
         # Not blocking: what runs in the sandbox could have put a pipe there, which nobody writes to.
-        with open(os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(
+            os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(f"{path!r} is not a regular file")
             return file.read()

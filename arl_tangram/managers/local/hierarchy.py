@@ -66,7 +66,7 @@ class Hierarchy:
         folder = self.own
         while True:
             yield folder
-            if folder == self.mount or folder == folder.parent:
+            if folder in (self.mount, folder.parent):
                 return
             folder = folder.parent
 

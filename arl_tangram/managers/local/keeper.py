@@ -1,9 +1,9 @@
 """The process that stands beside the commands of one sandbox: it starts, reaps and kills them.
 
 It is run as a program of its own (`python -I -S keeper.py`), one per sandbox, and is driven over the
-SOCK_SEQPACKET socket that is its descriptor 0. It is the reaper of everything that the commands start (process 1 of its own namespace, or a child
-subreaper), so that the end of a command, and whether anything is left of it, are told in band. When the
-socket ends because the trainer is gone, it kills everything and exits.
+SOCK_SEQPACKET socket that is its descriptor 0. It is the reaper of everything that the commands start (process 1
+of its own namespace, or a child subreaper), so that the end of a command, and whether anything is left of it,
+are told in band. When the socket ends because the trainer is gone, it kills everything and exits.
 
 Requests are fields that a zero byte separates; the answers are words in ASCII:
 
@@ -17,12 +17,21 @@ Only what is built into the interpreter is imported: `socket` and `signal` alone
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+# ruff: noqa: SIM105 - contextlib is not built in either
 import _socket
 import os
 import select
 import sys
 import time
+
+TYPE_CHECKING = False  # the name is enough for type checkers
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    Strike = Callable[[], bool]
+else:
+    import _signal as signal
 
 KILL_LIMIT_S = 1.0  # longer than any orderly death takes; the trainer has stronger means after that
 REQUEST_BYTES = 1 << 16
@@ -30,7 +39,7 @@ _MSG_CMSG_CLOEXEC = 0x40000000  # linux/socket.h
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
 # Python ignores these two, and what is ignored stays ignored across exec.
-_DEFAULTED = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM, _signal.SIGHUP)
+_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 def children(pid: int) -> list[int]:
@@ -90,8 +99,8 @@ def kill_tree(pid: int) -> None:
             continue
         if group not in groups and os.getsid(0) != _session(child):
             groups.add(group)
-            send_signal(-group, _signal.SIGKILL)
-        send_signal(child, _signal.SIGKILL)
+            send_signal(-group, signal.SIGKILL)
+        send_signal(child, signal.SIGKILL)
 
 
 def _session(pid: int) -> int:
@@ -209,13 +218,13 @@ class Keeper:
         if command == "*" or len(self._running) == len(roots):
             clean = self._kill_all()
         else:
-            clean = all([self._kill_command(pid, command) for pid in roots])
+            clean = self._kill_command(roots[0], command) if roots else True
         self._answer("killed", token, int(clean), int(self._reap()))
 
     def _kill_all(self) -> bool:
         def strike() -> bool:
             if self._is_init:
-                send_signal(-1, _signal.SIGKILL)  # spares process 1; atomic, so no fork escapes it
+                send_signal(-1, signal.SIGKILL)  # spares process 1; atomic, so no fork escapes it
             else:
                 kill_tree(os.getpid())
             return not self._reap()
@@ -223,16 +232,16 @@ class Keeper:
         return self._repeat(strike)
 
     def _kill_command(self, root: int, command: str) -> bool:
-        """Kill one command beside others: first stop all that belongs to it, so that nothing changes its parent meanwhile."""
+        """Kill one command beside others: stop all that belongs to it first, so that none gets a new parent."""
         victims: set[int] = set()
         while new := set(self._belonging(root, command)) - victims:
             for pid in new:
-                send_signal(pid, _signal.SIGSTOP)
+                send_signal(pid, signal.SIGSTOP)
             victims |= new
 
         def strike() -> bool:
             for pid in victims:
-                send_signal(pid, _signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             self._reap()
             return not any(os.path.exists(f"/proc/{pid}") for pid in victims)
 
@@ -241,13 +250,11 @@ class Keeper:
     def _belonging(self, root: int, command: str) -> list[int]:
         """Return the command's tree, and the orphans of it: known by their session or their environment."""
         mark = b"ARL_TANGRAM_EXEC=" + command.encode()
-        tops = [root]
-        for pid in children(os.getpid()):
-            if pid not in self._running and (_session(pid) == root or mark in _environment(pid)):
-                tops.append(pid)
+        orphans = [pid for pid in children(os.getpid()) if pid not in self._running]
+        tops = [root, *(pid for pid in orphans if _session(pid) == root or mark in _environment(pid))]
         return [pid for top in tops for pid in (top, *descendants(top))]
 
-    def _repeat(self, strike: _Strike) -> bool:
+    def _repeat(self, strike: Strike) -> bool:
         """Strike until it says that nothing is left, or for `KILL_LIMIT_S`."""
         deadline = time.monotonic() + KILL_LIMIT_S
         death = select.poll()
@@ -268,13 +275,6 @@ class Keeper:
                     os.sched_setaffinity(int(thread), cpus)
             except OSError:
                 pass  # it has just ended, or is another user's
-
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Strike = Callable[[], bool]
 
 
 def _content(memfd: int) -> bytes:
@@ -299,7 +299,13 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> int:
     for place in places:
         try:
             return os.posix_spawn(
-                os.path.join(place, program), argv, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
+                os.path.join(place, program),
+                argv,
+                env,
+                file_actions=moves,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULTED,
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             refused = refused or error
@@ -310,12 +316,16 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> int:
 
 def _adopt_orphans() -> None:
     """Become the reaper of all descendants, and be told when the trainer dies."""
-    import ctypes
+    import ctypes  # noqa: PLC0415 - slow, and not needed by process 1
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become a subreaper")
-    libc.prctl(_PR_SET_PDEATHSIG, _signal.SIGTERM, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _wake_up(number: int, frame: object) -> None:
+    """Do nothing: the descriptor for wake-ups tells the main loop."""
 
 
 def main() -> None:
@@ -329,9 +339,9 @@ def main() -> None:
     if os.getpid() != 1:
         _adopt_orphans()
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    _signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-        _signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _wake_up)
     Keeper(_socket.socket(fileno=0), reading).serve()
 
 

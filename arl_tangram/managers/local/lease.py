@@ -12,7 +12,9 @@ from arl_tangram.managers.manager import ExecUsage
 class LocalLease:
     """Cores in use by one running action; made by `LocalManager.lease`."""
 
-    def __init__(self, sandbox: LocalSandbox | None, core_ids: Callable[[], tuple[int, ...]], release: Callable[[], None]) -> None:
+    def __init__(
+        self, sandbox: LocalSandbox | None, core_ids: Callable[[], tuple[int, ...]], release: Callable[[], None]
+    ) -> None:
         self._sandbox = sandbox
         self._core_ids = core_ids
         self._release = release

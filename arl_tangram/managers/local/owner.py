@@ -33,10 +33,12 @@ class Owner:
     Attributes:
         name: PID namespace, process number, start time of the process in clock ticks since boot, and a random part.
         folder: where its sandboxes are.
+        made_root: whether the root was made for it.
     """
 
     name: str
     folder: str
+    made_root: bool
 
 
 def default_root() -> str:
@@ -50,21 +52,26 @@ def claim(root: str) -> Owner:
     Raises:
         ConfigurationError: the root is somebody else's.
     """
+    made_root = not os.path.lexists(root)
     os.makedirs(root, mode=0o700, exist_ok=True)
     status = os.lstat(root)
     if not os.path.isdir(root) or os.path.islink(root) or status.st_uid != os.getuid():
-        raise ConfigurationError(f"the folder for sandboxes, {root}, is a link or does not belong to user {os.getuid()}")
-    name = f"{_namespace()}-{os.getpid()}-{_started(os.getpid())}-{secrets.token_hex(3)}"
+        raise ConfigurationError(
+            f"the folder for sandboxes, {root}, is a link or does not belong to user {os.getuid()}"
+        )
+    name = f"{_namespace()}-{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(3)}"
     # Filled before it gets its name: a folder with a valid name always tells its boot.
     unnamed = tempfile.mkdtemp(prefix=".claim-", dir=root)
-    Path(unnamed, "owner.json").write_text(json.dumps({"pid": os.getpid(), "started": _started(os.getpid()), "boot": _boot()}))
+    Path(unnamed, "owner.json").write_text(
+        json.dumps({"pid": os.getpid(), "started": started(os.getpid()), "boot": _boot()})
+    )
     folder = os.path.join(root, name)
     os.rename(unnamed, folder)
-    return Owner(name, folder)
+    return Owner(name, folder, made_root)
 
 
 def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:
-    """Remove the cgroups, processes and folders of owners that are dead; blocks. Return how many owners had left some."""
+    """Remove the cgroups, processes and folders of dead owners; blocks. Return how many had left some."""
     dead: set[str] = set()
     for hierarchy in hierarchies.values():
         for parent in list(hierarchy.up())[:2]:
@@ -73,7 +80,7 @@ def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:
                 if folder.name.startswith(CGROUP_PREFIX) and is_dead(name):
                     dead.add(name)
                     remove_cgroups(hierarchy.version, folder)
-    dead |= {name for name in kill_marked(lambda sandbox: is_dead(sandbox.partition(".")[0]))}
+    dead |= kill_marked(lambda sandbox: is_dead(sandbox.partition(".")[0]))
     for folder in _listed(Path(root)):
         if is_dead(folder.name, _boot_of(folder)) or _is_stale_claim(folder):
             dead.add(folder.name)
@@ -90,11 +97,11 @@ def is_dead(name: str, boot: str | None = None) -> bool:
         return True
     if matched["namespace"] != str(_namespace()):
         return False  # another container's: its processes cannot be seen from here
-    return _started(int(matched["pid"])) != int(matched["started"])
+    return started(int(matched["pid"])) != int(matched["started"])
 
 
 def kill_marked(is_victim: Callable[[str], bool]) -> set[str]:
-    """Kill all processes of some sandboxes, and the sessions they are in; return the owners found. Blocks, for up to 2 s."""
+    """Kill all processes of some sandboxes, and their sessions; return the owners found. Blocks, for up to 2 s."""
     deadline = time.monotonic() + KILL_LIMIT_S
     owners: set[str] = set()
     while True:
@@ -148,7 +155,7 @@ def _session_and_state(pid: int) -> tuple[int, str]:
     return (int(fields[3]), fields[0]) if fields else (0, "")
 
 
-def _started(pid: int) -> int:
+def started(pid: int) -> int:
     """Return the start time of a process in clock ticks since boot; -1 if it is gone or a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else -1

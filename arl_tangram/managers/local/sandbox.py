@@ -141,6 +141,18 @@ class LocalSandbox:
         """Whether something that was started in it may be alive."""
         return self._commands.may_be_alive
 
+    async def wait_ready(self) -> None:
+        """Wait until the keeper answers.
+
+        Raises:
+            SandboxLostError: it ended instead.
+        """
+        await asyncio.shield(self._commands.ready)
+
+    def complaint(self) -> str:
+        """Return what stood in the way of the keeper's start."""
+        return self._commands.channel.complaint()
+
     def begin(self, milli_cores: int, meter: UsageMeter) -> None:
         """Open it for the commands of an action."""
         self._grant = granted(milli_cores)

@@ -27,7 +27,8 @@ class Fixed:
 
     def plan(self, group: Group) -> list[int]:
         """Start candidates at the fixed dop, in order, until one does not fit."""
-        left, units = group.free, []
+        left = group.free
+        units: list[int] = []
         for candidate in group.candidates:
             wanted = self._wanted(candidate)
             if wanted > left:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -113,7 +113,10 @@ def test_the_server_ends_when_its_parent_is_killed(docs: Path) -> None:
         assert parent.stdout is not None
         url = httpx.URL(parent.stdout.readline().decode().strip())
         assert url.port is not None
-        with socket.create_connection((url.host, url.port), timeout=30) as connection:
+        connection = HTTPConnection(url.host, url.port, timeout=30)
+        connection.request("GET", "/counts")
+        connection.getresponse().read()
+        with connection.sock as kept_alive:
             parent.send_signal(signal.SIGKILL)
             parent.wait()
-            assert connection.recv(1) == b""  # closed by its end, in far less than the time-out
+            assert kept_alive.recv(1) == b""  # closed by its end, in far less than the time-out

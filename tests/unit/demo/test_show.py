@@ -49,7 +49,7 @@ def text_of(*shown: RenderableType, width: int = 80) -> str:
 
 
 def row(text: str, name: str) -> list[str]:
-    return next(line for line in text.splitlines() if line.strip().startswith(name)).removeprefix(name).split()
+    return next(line.strip() for line in text.splitlines() if line.strip().startswith(name)).removeprefix(name).split()
 
 
 def test_the_table_has_a_row_for_every_figure_that_is_asked_for() -> None:

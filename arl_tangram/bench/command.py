@@ -1,0 +1,179 @@
+"""The command `python -m arl_tangram bench overhead`: read the options, measure, print, judge."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from arl_tangram.bench import show
+from arl_tangram.bench.contenders import SLOTS, Traced, in_process
+from arl_tangram.bench.gates import Gate, gates, growth
+from arl_tangram.bench.machine import Machine, read_machine
+from arl_tangram.bench.ray_task import find_ray, ray_contender
+from arl_tangram.bench.rounds import Series, measure
+
+IN_FLIGHT = (1_000, 100_000)
+"""A batch of rollouts, and far more than anybody has: between them, what grows with those who wait shows."""
+
+ROUNDS = 5
+"""Odd, so that the median is a round that happened; five, so that two disturbed ones do not move it far."""
+
+QUICK_IN_FLIGHT = (100, 1_000)
+QUICK_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        quick: a short run that judges nothing.
+        ray: whether Ray is measured.
+        ray_everywhere: whether it is measured at every size, not at the smallest only.
+        trace: whether the action with its trace written is measured.
+        json: file for all figures, or None.
+    """
+
+    quick: bool = False
+    ray: bool = True
+    ray_everywhere: bool = False
+    trace: bool = False
+    json: Path | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many actions are in flight."""
+        return QUICK_IN_FLIGHT if self.quick else IN_FLIGHT
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds count."""
+        return QUICK_ROUNDS if self.quick else ROUNDS
+
+    @property
+    def ray_sizes(self) -> tuple[int, ...]:
+        """Where Ray takes part."""
+        return self.sizes if self.ray_everywhere else self.sizes[:1]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `bench overhead`.
+
+    Args:
+        argv: the arguments after `bench`.
+
+    Returns:
+        0 if every promise that was measured is kept, 1 if not, 130 after Ctrl-C.
+
+    Raises:
+        MissingExtraError: Ray is not installed, and `--without-ray` was not given.
+    """
+    options = read_options(argv)
+    try:
+        return run_overhead(options)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Parse the command line; exits with a message where it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m arl_tangram bench", description="Measure the library.")
+    commands = parser.add_subparsers(required=True, metavar="overhead")
+    overhead = commands.add_parser(
+        "overhead",
+        help="what scheduling costs per action",
+        description="Measure microseconds per no-op action beside asyncio, anyio and Ray; exit 1 if a promise breaks.",
+    )
+    overhead.add_argument("--quick", action="store_true", help="a few small rounds to see that it works; judges nothing")
+    with_ray = overhead.add_mutually_exclusive_group()
+    with_ray.add_argument("--without-ray", action="store_true", help="leave Ray out, and the promise about it")
+    with_ray.add_argument(
+        "--ray-everywhere", action="store_true", help="measure Ray at every size, not at the smallest only (minutes)"
+    )
+    overhead.add_argument("--trace", action="store_true", help="also measure what writing a trace adds")
+    overhead.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    found = parser.parse_args(argv)
+    if found.json is not None and not found.json.parent.is_dir():
+        parser.error(f"there is no folder {found.json.parent}")
+    return Options(
+        quick=found.quick,
+        ray=not found.without_ray,
+        ray_everywhere=found.ray_everywhere,
+        trace=found.trace,
+        json=found.json,
+    )
+
+
+def run_overhead(options: Options) -> int:
+    """Measure, print the tables and the promises, and return the exit code.
+
+    Raises:
+        MissingExtraError: Ray is asked for and not installed.
+    """
+    if options.ray:
+        find_ray()
+    machine = read_machine()
+    print(show.introduction(machine, options.rounds), flush=True)
+    traced = Traced(options.sizes) if options.trace else None
+    series = _measure(options, machine, traced)
+    print(show.table(series, options.sizes))
+    print(show.ratio_table(series, options.sizes))
+    for note in _notes(options, traced):
+        print(note)
+    judged = [] if options.quick else gates(series)
+    print(show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.", end="")
+    print()
+    if options.json is not None:
+        record = summary(options, machine, series, judged)
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(gate.passed is False for gate in judged) else 0
+
+
+def summary(options: Options, machine: Machine, series: Sequence[Series], judged: Sequence[Gate]) -> dict[str, object]:
+    """Return everything that was measured and decided, for a file."""
+    names = dict.fromkeys(one.name for one in series)
+    return {
+        "machine": asdict(machine),
+        "quick": options.quick,
+        "slots": SLOTS,
+        "rounds": options.rounds,
+        "series": [asdict(one) | {"median_us": one.median_us} for one in series],
+        "growth": {name: growth(series, name) for name in names},
+        "gates": [asdict(gate) | {"passed": gate.passed} for gate in judged],
+    }
+
+
+def _measure(options: Options, machine: Machine, traced: Traced | None) -> list[Series]:
+    contenders = in_process(options.sizes)
+    if traced is not None:
+        contenders.append(traced.contender)
+    with ExitStack() as stack:
+        if options.ray:
+            contenders.append(stack.enter_context(ray_contender(options.ray_sizes, machine.cores)))
+        return measure(contenders, options.sizes, options.rounds, _tell_round)
+
+
+def _tell_round(in_flight: int, round_: int) -> None:
+    which = f"round {round_}" if round_ else "warm-up"
+    print(f"{in_flight:,} in flight: {which}", file=sys.stderr, flush=True)
+
+
+def _notes(options: Options, traced: Traced | None) -> list[str]:
+    """Say what a reader of the tables must know."""
+    notes: list[str] = []
+    if not options.ray:
+        notes.append("Ray: left out with --without-ray.\n")
+    elif options.ray_sizes != options.sizes:
+        notes.append(
+            f"Ray: with {options.ray_sizes[-1]:,} in flight only, because a round of {options.sizes[-1]:,} Ray tasks takes "
+            "up to a minute; --ray-everywhere measures them too.\n"
+        )
+    if traced is not None:
+        notes.append(show.trace_line(traced.events, traced.dropped))
+    return notes

@@ -1,0 +1,63 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import arl_tangram
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts that a figure is worth little without.
+
+    Attributes:
+        python: implementation and version.
+        system: operating system, its release and the architecture.
+        processor: its model.
+        cores: how many this process may use.
+        load_averages: over 1, 5 and 15 minutes, before the measurement.
+        packages: versions of what is measured, those that are installed.
+    """
+
+    python: str
+    system: str
+    processor: str
+    cores: int
+    load_averages: tuple[float, float, float]
+    packages: dict[str, str]
+
+
+def read_machine() -> Machine:
+    """Look at this machine and this interpreter now."""
+    return Machine(
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        processor=_processor(Path("/proc/cpuinfo")),
+        cores=len(os.sched_getaffinity(0)),
+        load_averages=os.getloadavg(),
+        packages={"arl_tangram": arl_tangram.__version__, **_versions("anyio", "ray")},
+    )
+
+
+def _processor(cpuinfo: Path) -> str:
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
+
+
+def _versions(*names: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,86 @@
+"""The demo as users start it: it ends with the same rewards everywhere, or stops at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from arl_tangram.trace.reader import read_trace
+
+COMMAND = [sys.executable, "-m", "arl_tangram", "demo", "--quick"]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    (folder / "tmp").mkdir()
+    return {**os.environ, "TMPDIR": str(folder / "tmp"), "COLUMNS": "100"}
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines of processes that know the folder: by their environment or their arguments."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if os.fsencode(folder) in command + variables:
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def sandboxes_in(folder: Path) -> list[Path]:
+    return list((folder / "tmp").glob("arl_tangram-*/*/*"))
+
+
+def test_a_quick_run_ends_with_the_same_rewards_and_claims_no_ratios(tmp_path: Path) -> None:
+    argv = [*COMMAND, "--json", str(tmp_path / "figures.json"), "--trace", str(tmp_path / "run.jsonl")]
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    assert "All trajectories came to the same results and rewards in every run." in words
+    assert "no ratios" in words
+    assert "figure by figure" not in words
+    assert done.stderr == ""
+
+    summary = json.loads((tmp_path / "figures.json").read_text())
+    (share,) = summary["shares"]
+    assert share["ratios"] is None
+    assert [run["policy"] for run in share["runs"]] == ["reserved(1)", "reserved(2)", "scheduler"]
+    first, *others = [run["answers"] for run in share["runs"]]
+    assert len(first) == 4
+    assert others == [first, first]
+    assert {answer["passed"] for answer in first} == {0.5, 1.0}
+    for run in share["runs"]:
+        figures = run["figures"]
+        trace = read_trace(tmp_path / f"run.{run['policy'].replace('(', '-').rstrip(')')}.jsonl")
+        assert trace.ending.complete
+        assert figures["calls"] == sum(len(answer["results"]) + 2 for answer in first) + run["refused"]
+        assert 0 < figures["used_core_s"] <= 1.1 * figures["held_core_s"]
+        assert figures["held_core_s"] <= 2 * figures["step_s"]
+        assert figures["mean_act_s"] <= figures["mean_act_admission_s"]
+    assert share["runs"][2]["figures"]["mean_admission_s"] < 0.1 < share["runs"][0]["figures"]["mean_admission_s"]
+    assert processes_of(tmp_path) == []
+    assert sandboxes_in(tmp_path) == []
+
+
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        COMMAND, env={**environment(tmp_path), "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        read: list[str] = []
+        for line in demo.stdout:
+            read.append(line)
+            if line.startswith("reserved(1): 1 of"):
+                break
+        assert processes_of(tmp_path)
+        demo.send_signal(signal.SIGINT)
+        read.append(demo.communicate(timeout=30)[0])
+    assert demo.returncode == 130, "".join(read)
+    assert "interrupted; everything that ran has been stopped" in read[-1]
+    assert processes_of(tmp_path) == []
+    assert sandboxes_in(tmp_path) == []

@@ -1,0 +1,66 @@
+"""The text of a report, compared with what it should be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from arl_tangram.model.events import ActionEnded, Event
+from arl_tangram.model.lifecycle import FinishedAction, Outcome
+from arl_tangram.model.topology import Topology
+from arl_tangram.trace import report
+from arl_tangram.trace.report import render
+from arl_tangram.trace.summary import Summary
+
+EXPECTED = Path(__file__).with_name("report.txt")
+
+
+@pytest.fixture
+def summary(topology: Topology, events: Sequence[Event]) -> Summary:
+    summary = Summary(topology)
+    summary.opened(100.0)
+    for event in events:
+        summary.add(event)
+    return summary
+
+
+def test_the_report_is_as_expected(summary: Summary) -> None:
+    assert render(summary, policy="paper", notes=["made by hand"]) == EXPECTED.read_text()
+
+
+def test_an_empty_run_has_a_report(topology: Topology) -> None:
+    text = render(Summary(topology))
+    assert text.startswith("0 actions in 0 s\n")
+    assert re.search(r"^all +0 +0 +- +-", text, re.MULTILINE)
+
+
+def test_more_names_than_rows_are_counted(topology: Topology, finished: Callable[..., FinishedAction]) -> None:
+    summary = Summary(topology)
+    for i in range(30):
+        summary.add(ActionEnded(1.0, finished(i, f"m:f{i:02}", execution_s=30.0 - i, outcome=Outcome.ERROR)))
+    lines = render(summary, rows=5).splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("m:")] == [f"m:f{i:02}" for i in range(5)]
+    assert "(and 25 more names)" in lines
+    assert sum(line.startswith("failed: ") for line in lines) == 5
+
+
+def test_control_characters_of_a_name_are_not_printed(
+    topology: Topology, finished: Callable[..., FinishedAction]
+) -> None:
+    summary = Summary(topology)
+    summary.add(ActionEnded(1.0, finished(1, "m:\x1b[31mred\nline")))
+    assert "m:?[31mred?line" in render(summary)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"), (0.0, "0 s"), (1e-7, "0.10 us"), (0.0009994, "999 us"), (0.0009996, "1.00 ms"),
+        (0.0123, "12.3 ms"), (0.9996, "1.00 s"), (9.996, "10.0 s"), (99.96, "100 s"), (12345.6, "12,346 s"),
+    ],
+)  # fmt: skip
+def test_durations_have_three_digits(seconds: float | None, text: str) -> None:
+    assert report._seconds(seconds) == text
