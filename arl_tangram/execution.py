@@ -18,6 +18,8 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
 from arl_tangram.context import Invocable, active_var
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import (
@@ -390,11 +392,13 @@ class Invocation:
 async def settled(future: asyncio.Future[Any]) -> None:
     """Wait until a bounded clean-up is done; cancelling the waiting task takes effect only then."""
     cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as caught:
-            cancelled = caught
+    # Without the shield, a cancelled anyio scope around would cancel again in every turn of the loop.
+    with anyio.CancelScope(shield=True):
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as caught:
+                cancelled = caught
     if cancelled is not None:
         raise cancelled
 

@@ -31,7 +31,7 @@ class FakePool:
 
     cores: int = 8
     memory_gib: float = 64
-    on_exec: Callable[[Sequence[str]], ExecResult] = lambda argv: _NOTHING
+    on_exec: Callable[[Sequence[str]], ExecResult] = lambda _argv: _NOTHING
 
     def __post_init__(self) -> None:
         whole(self.cores, "FakePool(cores=)", ConfigurationError, least=1)

@@ -49,13 +49,17 @@ class UnitsReturned:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryOpened:
-    """A trajectory was admitted after waiting `waited_s` for what it holds."""
+    """A trajectory was admitted after waiting `waited_s` for what it holds.
+
+    `reserved` are its milli-cores; `held` pairs each dimension's index with the units of it, those included.
+    """
 
     at_s: float
     id: int
     group: str | None
     waited_s: float
     reserved: int
+    held: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ The rules, in the order in which `decide` applies them:
 
 1. What waits is walked in order of priority, then arrival. An action is a candidate if its least
    cost fits what is left in every dimension. The first that does not fit blocks the dimensions
-   that it lacks for everybody behind it, and no others.
-2. Candidates without a choice of units start. The others are grouped by the dimension they compete
-   for, and the policy says how many of each group start, and with what. Who is deferred keeps its
-   place, blocks that dimension, and holds nothing else: the walk is repeated for the rest.
-3. An action that lacked one dimension, got it, and then lacks another has lost a chance that it will
-   not be sure to get again. After `_LOST_CHANCES` of those it blocks all its dimensions, so that it
-   starts in bounded time whatever arrives behind it.
+   that it lacks for everybody behind it, and no others (`blocking` says when it blocks more).
+2. Candidates are grouped by the dimension whose units they have a choice of, and the policy says how
+   many of each group start, and with what. Who is deferred keeps its place, blocks that dimension, and
+   holds nothing else: the walk is repeated for the rest.
+3. Candidates that take a fixed part of such a dimension are not deferred for a group. Only where the policy
+   starts nobody of it (its first wants more than its least), they wait behind that one.
 
 A trajectory that wants to hold something (memory, reserved cores) waits in the same queue. An action
 that takes its sandbox's turn enters the queue when the one before it has ended.
@@ -34,13 +33,14 @@ from arl_tangram.model.events import (
 )
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.completions import Completions
 from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.feasibility import check_beside
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.policy import Candidate, Group, Policy
 from arl_tangram.scheduling.queue import WaitingQueue
 
-_LOST_CHANCES = 4
 _MOST_CANDIDATES = 64
 _DEPTH = 64
 
@@ -89,14 +89,14 @@ class SchedulerCore:
         self.policy = policy
         self.durations = Durations()
         self._ledger = Ledger(topology)
-        self._queue = WaitingQueue()
+        self._queue = WaitingQueue(len(topology.dimensions))
+        self._blocking = Blocking(topology)
         self._running: dict[int, RunningAction] = {}
         self._held: dict[int, PendingAction] = {}
         self._completions = {i: Completions() for i in range(len(topology.dimensions))}
         self._trajectories: dict[int, _Trajectory] = {}
         self._turn_waiting: dict[int, PendingAction] = {}
         self._expiries: list[tuple[float, int]] = []
-        self._chances: dict[int, tuple[int, int]] = {}
         self._deferred: set[int] = set()
         self._record = record
         self._events: list[Event] = []
@@ -114,7 +114,9 @@ class SchedulerCore:
         state.closing = True
         if state.running == 0:
             del self._trajectories[trajectory]
-            self._ledger.give_back(self._held.pop(trajectory).demand, 0)
+            held = self._held.pop(trajectory).demand
+            self._ledger.give_back(held, 0)
+            self._blocking.release(held)
             self._note(TrajectoryClosed(now_s, trajectory))
 
     def submit(self, action: PendingAction) -> None:
@@ -122,10 +124,15 @@ class SchedulerCore:
 
         Raises:
             NoTrajectoryError: its trajectory is not open.
+            InfeasibleError: it needs more than its own trajectory, which waits for it, leaves.
         """
-        state = self._trajectories.get(action.trajectory or 0)
-        if action.trajectory is not None and (state is None or state.closing):
-            raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is closed")
+        state = None
+        if action.trajectory is not None:
+            held = self._held.get(action.trajectory)
+            state = self._trajectories.get(action.trajectory)
+            if held is None or state is None or state.closing:
+                raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is not open")
+            check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
             heapq.heappush(self._expiries, (action.submitted_at_s + action.demand.queue_timeout, action.id))
         self._note(ActionSubmitted(action.submitted_at_s, action))
@@ -185,12 +192,14 @@ class SchedulerCore:
         decisions = Decisions()
         self._ledger.advance(now_s)
         self._expire(now_s, decisions)
-        deferring = 0
-        while self._queue:
-            blocked = self._walk(now_s, deferring, decisions)
-            if blocked == deferring:
-                break
-            deferring = blocked
+        deferred: dict[int, int] = {}
+        try:
+            while self._queue and self._walk(now_s, deferred, decisions):
+                pass
+        except Exception:
+            if not (decisions.started or decisions.opened or decisions.expired):
+                raise
+            decisions.more = True  # what was decided before the failure is carried out first; the next call fails
         return decisions
 
     def next_wakeup_s(self) -> float | None:
@@ -232,72 +241,86 @@ class SchedulerCore:
 
     # One walk over the queue.
 
-    def _walk(self, now_s: float, deferring: int, decisions: Decisions) -> int:
-        """Start what can start outside the dimensions `deferring`; return those plus the newly deferred ones."""
-        blocked = deferring
+    def _walk(self, now_s: float, deferred: dict[int, int], decisions: Decisions) -> bool:
+        """Start what can start, except who is `deferred`; add who is deferred now, and return whether anybody is."""
         decisions.more = False
         groups: dict[int, list[PendingAction]] = {}
-        candidates = 0
-        heads = self._queue.heads(blocked)
+        fixed: list[PendingAction] = []
+        try:
+            decisions.more = self._gather(now_s, deferred, groups, fixed)
+            plans = {dimension: self._planned(dimension, members, now_s) for dimension, members in groups.items()}
+        except BaseException:
+            self._put_back([*fixed, *(action for members in groups.values() for action in members)], now_s)
+            raise
+        putting_back = {a.id: a for d, members in groups.items() for a in self._put_off(d, members, plans[d], fixed)}
+        self._put_back(list(putting_back.values()), now_s)
+        for action in fixed:
+            if action.id not in putting_back:
+                self._start(action, 0, now_s, decisions)
+        again = False
+        for dimension, members in groups.items():
+            for action, units in zip(members, plans[dimension], strict=False):
+                self._ledger.free[dimension] -= units - action.demand.options[0]
+                self._start(action, units, now_s, decisions)
+            for action in members[len(plans[dimension]) :]:
+                again = True
+                deferred[action.id] = 1 << dimension
+                if action.id not in self._deferred:
+                    self._deferred.add(action.id)
+                    self._note(ActionDeferred(now_s, action.id))
+        return again
+
+    def _gather(
+        self,
+        now_s: float,
+        deferred: dict[int, int],
+        groups: dict[int, list[PendingAction]],
+        fixed: list[PendingAction],
+    ) -> bool:
+        """Take the candidates at their least units, grouped or `fixed`; return whether it stopped at its bound."""
+        blocked = candidates = 0
+        heads = self._queue.heads()
         while heads:
-            priority, _, dimensions = heads[0]
-            action = None if dimensions & blocked else self._queue.first(priority, dimensions)
+            priority, _, lane = heads[0]
+            action = None if lane & blocked else self._queue.first(priority, lane)
             if action is None:
                 heapq.heappop(heads)
                 continue
-            lacking = self._ledger.lacking(action.demand)
+            lacking = deferred.get(action.id, 0) | self._ledger.lacking(action.demand)
             if lacking:
-                blocked |= self._blocks(action, lacking)
+                blocked |= self._blocking.blocks(action, lacking)
                 heapq.heappop(heads)
                 continue
             if action.demand.elastic is not None:
                 candidates += 1
                 if candidates > _MOST_CANDIDATES:
-                    decisions.more = True
-                    break
+                    return True
                 groups.setdefault(action.demand.elastic, []).append(action)
                 self._take(action, action.demand.options[0], now_s)
             else:
+                fixed.append(action)
                 self._take(action, 0, now_s)
-                self._start(action, 0, now_s, decisions)
-            following = self._queue.first(priority, dimensions)
+            following = self._queue.first(priority, lane)
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (priority, following.id, dimensions))
-        for dimension, members in groups.items():
-            deferring |= self._arrange(dimension, members, now_s, decisions)
-        return deferring
+                heapq.heapreplace(heads, (priority, following.id, lane))
+        return False
 
-    def _blocks(self, action: PendingAction, lacking: int) -> int:
-        """Return the dimensions that a waiting action blocks for those behind it."""
-        before, lost = self._chances.get(action.id, (lacking, 0))
-        if before & ~lacking:
-            lost += 1
-        self._chances[action.id] = (lacking, lost)
-        return action.demand.dimensions if lost >= _LOST_CHANCES else lacking
+    @staticmethod
+    def _put_off(
+        dimension: int, members: list[PendingAction], units: list[int], fixed: list[PendingAction]
+    ) -> list[PendingAction]:
+        """Return who of a group is deferred; if that is everybody, also who is `fixed` behind them and uses its dimension."""
+        if units:
+            return members[len(units) :]
+        behind = [a for a in fixed if a.demand.dimensions >> dimension & 1 and _place(a) > _place(members[0])]
+        return [*members, *behind]
 
-    def _arrange(self, dimension: int, members: list[PendingAction], now_s: float, decisions: Decisions) -> int:
-        """Start the candidates of a group as the policy says; return the dimensions that a deferred one blocks."""
-        try:
-            units = self._planned(dimension, members, now_s)
-        except BaseException:
-            self._put_back(members, now_s)
-            raise
-        deferred = members[len(units) :]
-        self._put_back(deferred, now_s)
-        for action in deferred:
-            if action.id not in self._deferred:
-                self._deferred.add(action.id)
-                self._note(ActionDeferred(now_s, action.id))
-        for action, granted in zip(members, units, strict=False):
-            self._ledger.free[dimension] -= granted - action.demand.options[0]
-            self._start(action, granted, now_s, decisions)
-        return self._blocks(deferred[0], 1 << dimension) if deferred else 0
-
-    def _put_back(self, members: list[PendingAction], now_s: float) -> None:
-        for action in reversed(members):
-            self._ledger.undo(action.demand, action.demand.options[0], now_s)
+    def _put_back(self, taken: list[PendingAction], now_s: float) -> None:
+        for action in sorted(taken, key=_place, reverse=True):
+            demand = action.demand
+            self._ledger.undo(demand, demand.options[0] if demand.elastic is not None else 0, now_s)
             self._queue.put_back(action)
 
     def _planned(self, dimension: int, members: list[PendingAction], now_s: float) -> list[int]:
@@ -333,10 +356,11 @@ class SchedulerCore:
         state = self._trajectories.get(action.id)
         if state is not None:
             self._held[action.id] = action
+            self._blocking.hold(demand)
             decisions.opened.append(action.id)
             cpu = self.topology.index.get(CPU)
             reserved = sum(amount for dimension, amount in demand.fixed if dimension == cpu)
-            self._note(TrajectoryOpened(now_s, action.id, state.group, now_s - action.submitted_at_s, reserved))
+            self._note(TrajectoryOpened(now_s, action.id, state.group, now_s - action.submitted_at_s, reserved, demand.fixed))
             return
         expected_s = self.durations.at(demand, action.key, units)
         running = RunningAction(action, now_s, units or demand.reserved, expected_s)
@@ -381,9 +405,13 @@ class SchedulerCore:
         return action_id in self._queue or action_id in self._turn_waiting
 
     def _forget(self, action_id: int) -> None:
-        self._chances.pop(action_id, None)
+        self._blocking.forget(action_id)
         self._deferred.discard(action_id)
 
     def _note(self, event: Event) -> None:
         if self._record:
             self._events.append(event)
+
+
+def _place(action: PendingAction) -> tuple[int, int]:
+    return action.demand.priority, action.id

@@ -67,6 +67,25 @@ def trajectory_demand(topology: Topology, *, memory_bytes: int, reserved: int) -
     return Demand(name=spec.name, fixed=tuple(fixed), dimensions=_mask([d for d, _ in fixed]))
 
 
+def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
+    """Check that an action fits beside what its own trajectory holds until the action has ended.
+
+    Raises:
+        InfeasibleError: it never does.
+    """
+    if not held.fixed:
+        return
+    needed = dict(demand.fixed)
+    for index, units in held.fixed:
+        dimension, asked = topology.dimensions[index], needed.get(index, 0)
+        if asked + units > dimension.capacity:
+            raise InfeasibleError(
+                f"{demand.name} asks for {asked / dimension.scale:g} of {dimension.name}; it has "
+                f"{dimension.capacity / dimension.scale:g} in all, and the action's own trajectory holds "
+                f"{units / dimension.scale:g} of them"
+            )
+
+
 def _memory(spec: ActionSpec, topology: Topology) -> list[tuple[int, int]]:
     amount = spec.cost.memory_bytes
     if amount == 0:

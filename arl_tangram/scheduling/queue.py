@@ -1,4 +1,4 @@
-"""Hold what waits, in lanes: one for each set of dimensions and priority, each in order of arrival.
+"""Hold what waits, in lanes: one for each priority and each set of blocks that concern it, in order of arrival.
 
 An action that does not fit blocks dimensions, not single actions, so a whole lane is passed over at
 once, and a walk over the queue costs the number of lanes and of candidates, not of those who wait.
@@ -7,19 +7,26 @@ once, and a walk over the queue costs the number of lanes and of candidates, not
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
 from arl_tangram.model.lifecycle import PendingAction
+from arl_tangram.scheduling.blocking import lane_mask
 
 _Lane = deque[PendingAction]
 
 
 class WaitingQueue:
-    """Pending actions, in order of priority and arrival."""
+    """Pending actions, in order of priority and arrival.
 
-    def __init__(self) -> None:
+    Args:
+        dimensions: how many there are in the topology.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
         self._lanes: dict[tuple[int, int], _Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
         self._dead: dict[tuple[int, int], int] = {}
@@ -36,12 +43,9 @@ class WaitingQueue:
 
     def add(self, action: PendingAction) -> None:
         """Queue an action at the place that its arrival gives it."""
-        demand = action.demand
-        lane = self._lanes.get((demand.priority, demand.dimensions))
-        if lane is None:
-            lane = self._lanes[demand.priority, demand.dimensions] = deque()
+        lane = self._lanes.setdefault(self._lane_key(action), deque())
         if lane and lane[-1].id > action.id:
-            self._insert(lane, action)
+            lane.insert(bisect_left(lane, action.id, key=lambda other: other.id), action)
         else:
             lane.append(action)
         self._waiting[action.id] = action
@@ -49,7 +53,7 @@ class WaitingQueue:
     def remove(self, action_id: int) -> None:
         """Forget a waiting action; its place in the lane is cleared later."""
         action = self._waiting.pop(action_id)
-        lane_key = (action.demand.priority, action.demand.dimensions)
+        lane_key = self._lane_key(action)
         dead = self._dead.get(lane_key, 0) + 1
         lane = self._lanes[lane_key]
         if dead > 64 and 2 * dead > len(lane):
@@ -57,43 +61,42 @@ class WaitingQueue:
             dead = 0
         self._dead[lane_key] = dead
 
-    def heads(self, blocked: int) -> list[tuple[int, int, int]]:
-        """Return a heap of (priority, id, dimensions) of the first of each lane outside `blocked`."""
+    def heads(self) -> list[tuple[int, int, int]]:
+        """Return a heap of (priority, id, mask) of the first of each lane."""
         heads: list[tuple[int, int, int]] = []
         empty: list[tuple[int, int]] = []
-        for (priority, dimensions), lane in self._lanes.items():
-            if not dimensions & blocked:
-                first = self._first(lane, (priority, dimensions))
-                if first is not None:
-                    heads.append((priority, first.id, dimensions))
-            if not lane:
-                empty.append((priority, dimensions))
+        for key, lane in self._lanes.items():
+            first = self._first(lane, key)
+            if first is None:
+                empty.append(key)
+            else:
+                heads.append((key[0], first.id, key[1]))
         for key in empty:
             del self._lanes[key]
             self._dead.pop(key, None)
         heapq.heapify(heads)
         return heads
 
-    def first(self, priority: int, dimensions: int) -> PendingAction | None:
+    def first(self, priority: int, mask: int) -> PendingAction | None:
         """Return the first action of a lane without taking it."""
-        lane = self._lanes.get((priority, dimensions))
-        return None if lane is None else self._first(lane, (priority, dimensions))
+        lane = self._lanes.get((priority, mask))
+        return None if lane is None else self._first(lane, (priority, mask))
 
     def take(self, action: PendingAction) -> None:
         """Take the first action of its lane out of the queue."""
-        taken = self._lanes[action.demand.priority, action.demand.dimensions].popleft()
+        taken = self._lanes[self._lane_key(action)].popleft()
         if taken is not action:
             raise AssertionError(f"{action.id} is not the first of its lane, {taken.id} is")
         del self._waiting[action.id]
 
     def put_back(self, action: PendingAction) -> None:
         """Return an action that was taken in this decision to the head of its lane."""
-        self._lanes[action.demand.priority, action.demand.dimensions].appendleft(action)
+        self._lanes[self._lane_key(action)].appendleft(action)
         self._waiting[action.id] = action
 
     def behind(self, dimension: int, limit: int) -> list[PendingAction]:
         """Return the first `limit` waiting actions that use a dimension, in order."""
-        lanes = [self._live(lane) for (_, dims), lane in self._lanes.items() if dims >> dimension & 1]
+        lanes = [self._live(lane) for (_, mask), lane in self._lanes.items() if mask >> dimension & 1]
         return list(islice(heapq.merge(*lanes, key=lambda a: (a.demand.priority, a.id)), limit))
 
     def __iter__(self) -> Iterator[PendingAction]:
@@ -108,9 +111,5 @@ class WaitingQueue:
             self._dead[key] -= 1
         return lane[0] if lane else None
 
-    @staticmethod
-    def _insert(lane: _Lane, action: PendingAction) -> None:
-        at = len(lane)
-        while at and lane[at - 1].id > action.id:
-            at -= 1
-        lane.insert(at, action)
+    def _lane_key(self, action: PendingAction) -> tuple[int, int]:
+        return action.demand.priority, lane_mask(action, self._dimensions)

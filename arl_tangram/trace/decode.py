@@ -135,7 +135,7 @@ class EventDecoder:
             "ended": self._ended,
             "deferred": lambda fields: ActionDeferred(fields.instant("at_s"), fields.integer("id")),
             "returned": lambda fields: UnitsReturned(fields.instant("at_s"), fields.integer("id")),
-            "opened": _opened,
+            "opened": self._opened,
             "closed": lambda fields: TrajectoryClosed(fields.instant("at_s"), fields.integer("id")),
             "footer": _footer,
         }
@@ -197,7 +197,7 @@ class EventDecoder:
 
     def _demand(self, fields: _Fields) -> Demand:
         """Return the demand of a submission, one object for all calls that have the same, as in a run."""
-        fixed = tuple((self._index("fixed", name), _integer("fixed", units)) for name, units in fields.pairs("fixed"))
+        fixed = self._units(fields, "fixed")
         name = fields.text_or_none("elastic")
         elastic = None if name is None else self._index("elastic", name)
         dimensions = 0
@@ -220,22 +220,25 @@ class EventDecoder:
             self._demands.clear()
         return self._demands.setdefault(demand, demand)
 
+    def _opened(self, fields: _Fields) -> TrajectoryOpened:
+        return TrajectoryOpened(
+            at_s=fields.instant("at_s"),
+            id=fields.integer("id"),
+            group=fields.text_or_none("group"),
+            waited_s=fields.number("waited_s"),
+            reserved=fields.integer("reserved"),
+            held=self._units(fields, "held"),
+        )
+
+    def _units(self, fields: _Fields, key: str) -> tuple[tuple[int, int], ...]:
+        return tuple((self._index(key, name), _integer(key, units)) for name, units in fields.pairs(key))
+
     def _index(self, key: str, name: str) -> int:
         index = self._topology.index.get(name)
         return _refuse(key, "a dimension of the header", name) if index is None else index
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-
-
-def _opened(fields: _Fields) -> TrajectoryOpened:
-    return TrajectoryOpened(
-        at_s=fields.instant("at_s"),
-        id=fields.integer("id"),
-        group=fields.text_or_none("group"),
-        waited_s=fields.number("waited_s"),
-        reserved=fields.integer("reserved"),
-    )
 
 
 def _footer(fields: _Fields) -> Footer:

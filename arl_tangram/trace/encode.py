@@ -90,7 +90,7 @@ class EventEncoder:
             case ActionEnded():
                 line = _ended(event)
             case TrajectoryOpened():
-                line = _opened(event)
+                line = self._opened(event)
             case UnitsReturned():
                 line = f'{{"type":"returned","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
             case ActionDeferred():
@@ -123,6 +123,17 @@ class EventEncoder:
             f'"grant":{{{granted}{comma}{demand.fixed}}},"expected_s":{_seconds(action.expected_s)}}}\n'
         )
 
+    def _opened(self, event: TrajectoryOpened) -> str:
+        group = "null" if event.group is None else _text(event.group)
+        return (
+            f'{{"type":"opened","at_s":{_seconds(event.at_s)},"id":{event.id},"group":{group},'
+            f'"waited_s":{_seconds(event.waited_s)},"reserved":{event.reserved},'
+            f'"held":{{{self._units(event.held)}}}}}\n'
+        )
+
+    def _units(self, units: tuple[tuple[int, int], ...]) -> str:
+        return ",".join(f"{self._names[index]}:{amount}" for index, amount in units)
+
     def _cores(self, text: _DemandText, units: int) -> float:
         from_units = text.demand.reserved or (self._cpu is not None and text.demand.elastic == self._cpu)
         return (text.cpu + (units if from_units else 0)) / self._cpu_scale
@@ -137,7 +148,7 @@ class EventEncoder:
         return known
 
     def _describe(self, demand: Demand) -> _DemandText:
-        fixed = ",".join(f"{self._names[index]}:{units}" for index, units in demand.fixed)
+        fixed = self._units(demand.fixed)
         elastic = "null" if demand.elastic is None else self._names[demand.elastic]
         relative = [value if isfinite(value) else None for value in demand.relative]
         submitted = (
@@ -180,14 +191,6 @@ def _ended(event: ActionEnded) -> str:
         f'"queueing_s":{_seconds(action.queueing_s)},"execution_s":{_seconds(action.execution_s)},'
         f'"overhead_s":{_seconds(action.overhead_s)},"cpu_s":{_seconds(action.cpu_s)},'
         f'"cores":{_seconds(action.cores)}}}\n'
-    )
-
-
-def _opened(event: TrajectoryOpened) -> str:
-    group = "null" if event.group is None else _text(event.group)
-    return (
-        f'{{"type":"opened","at_s":{_seconds(event.at_s)},"id":{event.id},"group":{group},'
-        f'"waited_s":{_seconds(event.waited_s)},"reserved":{event.reserved}}}\n'
     )
 
 

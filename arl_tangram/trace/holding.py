@@ -52,11 +52,11 @@ class Holding:
         return action.pending.demand.name, self._add_call(self._unit_s, action, at_s)
 
     def open(self, trajectory: TrajectoryOpened) -> None:
-        """A trajectory holds its reservation from now on."""
+        """A trajectory holds memory or cores from now on."""
         self._trajectories[trajectory.id] = trajectory
 
     def close(self, id_: int, at_s: float) -> bool:
-        """A trajectory gave its reservation back; return whether it was known."""
+        """A trajectory gave back what it held; return whether it was known."""
         trajectory = self._trajectories.pop(id_, None)
         if trajectory is None:
             return False
@@ -126,5 +126,5 @@ class Holding:
         return cores / self._cpu_scale * elapsed_s
 
     def _add_trajectory(self, unit_s: list[float], trajectory: TrajectoryOpened, until_s: float) -> None:
-        if self._cpu is not None:
-            unit_s[self._cpu] += trajectory.reserved * (until_s - trajectory.at_s)
+        for dimension, units in trajectory.held:
+            unit_s[dimension] += units * (until_s - trajectory.at_s)

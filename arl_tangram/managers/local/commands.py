@@ -8,7 +8,6 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -19,6 +18,7 @@ from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeO
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
 KILLED_CODE = 137
+INLINE_STDIN_BYTES = 1 << 16  # more is copied off the loop
 
 T = TypeVar("T")
 
@@ -111,24 +111,14 @@ class Commands:
         """
         self.check()
         number = str(next(self._numbers))
-        outputs, spilled = _open_outputs(command, number)
+        outputs: list[Output] = []
         status: asyncio.Future[_Status] = self._loop.create_future()
-        self._running[number] = status
         try:
-            self._spawn(number, command, outputs)
-            timed_out = False
-            try:
-                if command.timeout_s is None:
-                    await asyncio.wait([status])
-                else:
-                    done, _ = await asyncio.wait([status], timeout=command.timeout_s)
-                    timed_out = not done
-                    if timed_out:
-                        await finish_anyway(self.kill(number))
-            except asyncio.CancelledError:
-                with contextlib.suppress(SandboxLostError):
-                    await finish_anyway(self.kill(number))
-                raise
+            spilled = await self._open_outputs(outputs, command, number)
+            stdin = await self._open_stdin(command.stdin)
+            self._running[number] = status
+            self._spawn(number, command, [stdin, *(output.take_sink() for output in outputs)])
+            timed_out = await self._wait_or_kill(number, status, command.timeout_s)
             ended = await status
             stdout, stderr = [await output.finish() for output in outputs]
         finally:
@@ -174,12 +164,50 @@ class Commands:
 
     # what happens
 
-    def _spawn(self, number: str, command: Command, outputs: Sequence[Output]) -> None:
+    async def _open_outputs(self, outputs: list[Output], command: Command, number: str) -> tuple[str, str] | None:
+        """Fill `outputs`, which the caller closes, with standard output and error; return the paths of files."""
+        folder = command.spill_folder
+        if folder is None:
+            outputs.extend(PipeOutput(command.max_output_bytes) for _ in range(2))
+            return None
+        names = [f"{number}.{stream}" for stream in ("stdout", "stderr")]
+
+        def open_files() -> None:
+            outputs.extend(FileOutput(folder, name, command.max_output_bytes, self._limiter) for name in names)
+
+        await anyio.to_thread.run_sync(open_files, limiter=self._limiter)
+        return (f"{folder}/{names[0]}", f"{folder}/{names[1]}")
+
+    async def _open_stdin(self, data: bytes) -> int:
+        if len(data) <= INLINE_STDIN_BYTES:
+            return memory_file(data)
+        opened: list[int] = []
+        try:
+            await anyio.to_thread.run_sync(lambda: opened.append(memory_file(data)), limiter=self._limiter)
+        except BaseException:
+            for fd in opened:
+                os.close(fd)
+            raise
+        return opened[0]
+
+    def _spawn(self, number: str, command: Command, descriptors: Sequence[int]) -> None:
         env = {**command.env, "ARL_TANGRAM_EXEC": number}
         fields = [b"spawn", number.encode(), os.fsencode(command.cwd), str(len(command.argv)).encode()]
         fields += map(os.fsencode, command.argv)
         fields += (os.fsencode(f"{name}={value}") for name, value in env.items())
-        self.channel.send(fields, [memory_file(command.stdin), *(output.take_sink() for output in outputs)])
+        self.channel.send(fields, descriptors)
+
+    async def _wait_or_kill(self, number: str, status: asyncio.Future[_Status], timeout_s: float | None) -> bool:
+        """Wait for the end of a command; kill it when the time is up, which is returned, or when cancelled."""
+        try:
+            done, _ = await asyncio.wait([status], timeout=timeout_s)
+            if not done:
+                await finish_anyway(self.kill(number))
+        except asyncio.CancelledError:
+            with contextlib.suppress(SandboxLostError):
+                await finish_anyway(self.kill(number))
+            raise
+        return not done
 
     async def _ask_to_kill(self, number: str) -> bool:
         token = str(next(self._numbers))
@@ -229,25 +257,6 @@ class Commands:
             _fail(future, error)
         for killing in self._kills.values():
             _resolve(killing, False)
-
-
-def _open_outputs(command: Command, number: str) -> tuple[list[Output], tuple[str, str] | None]:
-    outputs: list[Output] = []
-    if command.spill_folder is None:
-        sources: list[Callable[[], Output]] = [partial(PipeOutput, command.max_output_bytes)] * 2
-        spilled = None
-    else:
-        folder = command.spill_folder
-        names = (f"{number}.stdout", f"{number}.stderr")
-        sources = [partial(FileOutput, folder, name, command.max_output_bytes) for name in names]
-        spilled = (f"{folder}/{names[0]}", f"{folder}/{names[1]}")
-    try:
-        outputs.extend(source() for source in sources)
-    except BaseException:
-        for output in outputs:
-            output.close()
-        raise
-    return outputs, spilled
 
 
 async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:

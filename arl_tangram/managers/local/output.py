@@ -10,6 +10,8 @@ import os
 import termios
 from typing import Protocol
 
+import anyio
+
 CHUNK_BYTES = 1 << 16
 
 
@@ -111,8 +113,10 @@ class PipeOutput:
 class FileOutput:
     """Lets the command write into a file of the sandbox; head and tail are read at the end."""
 
-    def __init__(self, folder: str, name: str, limit: int) -> None:
+    def __init__(self, folder: str, name: str, limit: int, limiter: anyio.CapacityLimiter) -> None:
+        """Create the file; blocks."""
         self._limit = limit
+        self._limiter = limiter
         # The folder could be swapped for a link by what runs in the sandbox: never follow one.
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -129,13 +133,7 @@ class FileOutput:
 
     async def finish(self) -> Capture:
         """Read head and tail of the file, at most `limit` bytes."""
-        size = os.fstat(self._file).st_size
-        capture = Capture(self._limit)
-        capture.add(os.pread(self._file, self._limit // 2, 0))
-        rest = min(max(size - capture.total, 0), self._limit - self._limit // 2)
-        skipped = max(size - capture.total - rest, 0)
-        capture.add(os.pread(self._file, rest, size - rest))
-        capture.total += skipped
+        capture = await anyio.to_thread.run_sync(self._read, limiter=self._limiter)
         self.close()
         return capture
 
@@ -144,3 +142,13 @@ class FileOutput:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _read(self) -> Capture:
+        size = os.fstat(self._file).st_size
+        capture = Capture(self._limit)
+        capture.add(os.pread(self._file, self._limit // 2, 0))
+        rest = min(max(size - capture.total, 0), self._limit - self._limit // 2)
+        skipped = max(size - capture.total - rest, 0)
+        capture.add(os.pread(self._file, rest, size - rest))
+        capture.total += skipped
+        return capture

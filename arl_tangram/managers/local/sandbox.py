@@ -79,12 +79,13 @@ class LocalSandbox:
         entered_s = time.monotonic()
         _check(argv, env, timeout, max_output_bytes)
         self._commands.check()
+        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd))
         if self._grant is None:
             raise UsageError(f"no action is running in sandbox {self._id}: commands need the cores of one")
         meter = self._meter
         command = Command(
             argv=argv,
-            cwd=self._folders.resolve(cwd),
+            cwd=folder,
             env={**self._env, **self._grant, **(env or {})},
             stdin=stdin,
             timeout_s=timeout,

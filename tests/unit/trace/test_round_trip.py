@@ -171,5 +171,5 @@ def test_an_unknown_dimension_is_refused(topology: Topology, events: Sequence[Ev
 
 
 def test_a_group_may_be_missing(topology: Topology) -> None:
-    opened = TrajectoryOpened(1.0, 1, None, 0.0, 2000)
+    opened = TrajectoryOpened(1.0, 1, None, 0.0, 2000, ((topology.index["cpu"], 2000),))
     assert through_lines(topology, [opened]) == [opened]

@@ -97,7 +97,7 @@ def test_the_wait_for_admission_counts_to_the_first_action(summary: Summary) -> 
 def test_a_reservation_is_held_by_its_trajectory_and_not_twice(topology: Topology) -> None:
     demand = Demand("m:f", fixed=(), reserved=1000)
     summary = Summary(topology)
-    summary.add(TrajectoryOpened(0.0, 1, None, 0.0, 1000))
+    summary.add(TrajectoryOpened(0.0, 1, None, 0.0, 1000, ((topology.index["cpu"], 1000),)))
     running = RunningAction(PendingAction(2, demand, 1.0, trajectory=1), 1.0, 1000, 1.0)
     summary.add(ActionStarted(1.0, running))
     summary.add(UnitsReturned(4.0, 2))

@@ -1,0 +1,37 @@
+"""The contract of sandboxes, kept by local ones: with and without bubblewrap, with cgroups and by affinity alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sandbox_contract import SandboxContract
+
+from arl_tangram.managers.local.machine import read_machine
+from arl_tangram.managers.local.manager import LocalManager
+from arl_tangram.managers.local.site import IsolationChoice
+
+
+@pytest.mark.usefixtures("bwrap")
+@pytest.mark.parametrize("cgroups", [True, False], ids=["cgroups", "advisory"])
+@pytest.mark.parametrize("isolation", ["none", "bwrap"])
+class TestLocalSandbox(SandboxContract):
+    @pytest.fixture
+    async def manager(
+        self, isolation: IsolationChoice, cgroups: bool, tmp_path_factory: pytest.TempPathFactory
+    ) -> AsyncIterator[LocalManager]:
+        root: Path = tmp_path_factory.mktemp("sandboxes")
+        manager = LocalManager(
+            read_machine(),
+            cores=2,
+            memory_bytes=1 << 30,
+            ignore_image=False,
+            isolation=isolation,
+            root=str(root),
+            cgroups=cgroups,
+        )
+        await manager.start()
+        yield manager
+        await manager.aclose()
+        assert not list(root.iterdir())
