@@ -173,7 +173,7 @@ def invocable_of(function: object) -> Invocable:
 
 
 def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
-    invocable = Invocable(spec=spec, body=body, signature=inspect.signature(body))
+    invocable = Invocable(spec=spec, body=body, signature=_signature(spec.name, body))
 
     @functools.wraps(body)
     async def scheduled(*args: Any, **kwargs: Any) -> Any:
@@ -196,6 +196,13 @@ def _name(body: object) -> str:
     if not callable(body) or not hasattr(body, "__qualname__") or not hasattr(body, "__module__"):
         raise DefinitionError(f"@action(...) takes a function, not {body!r}")
     return f"{body.__module__}:{body.__qualname__}"
+
+
+def _signature(name: str, body: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(body)
+    except ValueError:
+        raise DefinitionError(f"{name} has no signature that can be read; wrap it in a function of your own") from None
 
 
 def _kind(name: str, body: Callable[..., Any], isolate: str | None) -> BodyKind:

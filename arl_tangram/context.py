@@ -139,16 +139,12 @@ def current_runtime() -> Runtime:
         ForkedRuntimeError: it was opened by the process from which this one was forked.
     """
     runtime = runtime_var.get()
-    if runtime is None or not runtime.is_open:
-        if len(open_runtimes) != 1:
-            raise NoRuntimeError(
-                f"{len(open_runtimes)} runtimes are open in this process and none of them is current here; "
-                + ("open one with `async with Tangram(...)`" if not open_runtimes else "call `tg.run(...)` on one")
-            )
-        runtime = open_runtimes[0]
-    if runtime.pid != os.getpid():
+    pid = os.getpid()
+    if runtime is None or not runtime.is_open or runtime.pid != pid:
+        runtime = _only_open(pid)
+    if runtime.pid != pid:
         raise ForkedRuntimeError(
-            f"the runtime was opened by process {runtime.pid}; this is its forked child {os.getpid()}, "
+            f"the runtime was opened by process {runtime.pid}; this is its forked child {pid}, "
             "which must open a runtime of its own"
         )
     return runtime
@@ -193,6 +189,17 @@ def current_quota(name: str) -> Quota:
     if quota is None:
         raise InfeasibleError(f"{active.name} holds no quota {name!r}; declare it with quota={{{name!r}: 1}}")
     return quota
+
+
+def _only_open(pid: int) -> Runtime:
+    found = [runtime for runtime in open_runtimes if runtime.is_open]
+    found = [runtime for runtime in found if runtime.pid == pid] or found  # a forked child inherits the list
+    if len(found) != 1:
+        raise NoRuntimeError(
+            f"{len(found)} runtimes are open in this process and none of them is current here; "
+            + ("call `tg.run(...)` on one" if found else "open one with `async with Tangram(...)`")
+        )
+    return found[0]
 
 
 def _active(what: str) -> ActiveAction:

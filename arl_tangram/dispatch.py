@@ -46,6 +46,7 @@ class Dispatcher:
         self._waiters: dict[int, Waiter] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._reached_s = self._loop.time()
         self._next_id = 0
 
     def new_id(self) -> int:
@@ -105,7 +106,7 @@ class Dispatcher:
     def _tick(self) -> None:
         self._scheduled = False
         try:
-            decisions = self.core.decide(self._loop.time())
+            decisions = self.core.decide(max(self._loop.time(), self._reached_s))
         except Exception as error:
             self._fail_all(error)
             raise
@@ -130,9 +131,12 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if at_s is not None:
-            self._timer = self._loop.call_at(at_s, self._wake_by_timer)
+            self._timer = self._loop.call_at(at_s, self._wake_by_timer, at_s)
 
-    def _wake_by_timer(self) -> None:
+    def _wake_by_timer(self, at_s: float) -> None:
+        # A loop may fire a timer early by the resolution of its clock; without this, a clock that
+        # stands still in between (virtual time) would be looked at again and again.
+        self._reached_s = at_s
         self._timer = None
         self._wake()
 

@@ -61,7 +61,14 @@ class Workshop:
         return [w for w in self.dispatcher.waiters() if isinstance(w, Invocation)] + list(self.live.values())
 
     def pause_quota(self, name: str, for_s: float) -> None:
-        """Grant nothing of a quota for some seconds; from any thread."""
+        """Grant nothing of a quota for some seconds: on the loop from now on, from other threads very soon."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self.loop:
+            self._pause_quota(name, for_s)  # at once: a decision may be due in this very turn
+            return
         with suppress(RuntimeError):  # the loop is closed: nothing is granted any more
             self.loop.call_soon_threadsafe(self._pause_quota, name, for_s)
 
@@ -76,8 +83,9 @@ class Invocation:
     """One call, from its submission to its end; also what the body sees as the active action."""
 
     __slots__ = (
-        "_answer", "_args", "_context", "_deadline", "_detached", "_grace", "_interrupt", "_invocable", "_kwargs",
-        "_lease", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering", "pending", "running",
+        "_answer", "_args", "_cleaning", "_context", "_deadline", "_detached", "_grace", "_interrupt", "_invocable",
+        "_kwargs", "_lease", "_milli_cores", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering",
+        "pending", "running",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
@@ -104,8 +112,10 @@ class Invocation:
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._lease: CpuLease | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         self._interrupt: BaseException | None = None
         self._detached = False
+        self._milli_cores = 0
         self._started_at_s: float | None = None
 
     async def result(self) -> Any:
@@ -127,6 +137,7 @@ class Invocation:
     def granted(self, running: RunningAction | None) -> None:
         """Start the body; its units are in use from now on."""
         self.running = running
+        self._milli_cores = self._granted_milli_cores()
         self._workshop.live[self.pending.id] = self
         self._task = self._workshop.loop.create_task(self._run(), context=self._context)
         self._context = None
@@ -185,9 +196,8 @@ class Invocation:
         if not self.ended:
             self.lingering = True
             self._respond(None, self._interrupt)
-        if self._lease is not None and self._lease.needs_cleanup():
-            clean = self._workshop.loop.create_task(self._clean(self._lease))
-            clean.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+        if self._lease is not None and (self._cleaning is None or self._cleaning.done()):
+            self._clean(self._lease)
         if self._task is not None and self._invocable.spec.kind is BodyKind.ASYNC:
             self._task.cancel()
             self._grace = self._workshop.loop.call_later(self._workshop.kill_grace_s, self._abandon)
@@ -234,9 +244,8 @@ class Invocation:
             raise error
 
     def _enter(self) -> None:
-        cores = self._milli_cores()
-        if cores and self._workshop.cpu is not None:
-            self._lease = self._workshop.cpu.lease(cores, self._sandbox)
+        if self._milli_cores and self._workshop.cpu is not None:
+            self._lease = self._workshop.cpu.lease(self._milli_cores, self._sandbox)
 
     async def _leave(self) -> BaseException | None:
         """Kill what the body left behind, then release the cores; return what went wrong."""
@@ -244,17 +253,23 @@ class Invocation:
         if lease is None:
             return None
         failure: BaseException | None = None
-        if lease.needs_cleanup():
-            clean = self._workshop.loop.create_task(self._clean(lease))
-            with suppress(asyncio.CancelledError):  # whoever cancels has said why in `_interrupt`
+        with suppress(asyncio.CancelledError):  # whoever cancels has said why in `_interrupt`
+            if self._cleaning is not None:
+                await settled(self._cleaning)  # begun before the body ended, so another follows
+        if (clean := self._clean(lease)) is not None:
+            with suppress(asyncio.CancelledError):
                 await settled(clean)
-            failure = clean.exception()
+            failure = None if clean.cancelled() else clean.exception()
         lease.release()
         return failure
 
-    @staticmethod
-    async def _clean(lease: CpuLease) -> None:
-        await lease.clean()
+    def _clean(self, lease: CpuLease) -> asyncio.Task[None] | None:
+        """Start to kill what the body started, if there may be anything."""
+        if not lease.needs_cleanup():
+            return None
+        self._cleaning = self._workshop.loop.create_task(lease.clean())
+        self._cleaning.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
+        return self._cleaning
 
     async def _on_thread(self) -> Any:
         context = copy_context()
@@ -348,7 +363,7 @@ class Invocation:
             execution_s,
             overhead_s,
             usage.cpu_s,
-            self._milli_cores() / MILLI if self.running is not None else 0.0,
+            self._milli_cores / MILLI,
         )
         self._workshop.on_event(ActionEnded(now_s, finished))
 
@@ -369,7 +384,7 @@ class Invocation:
         """What it was granted."""
         cost = self._invocable.spec.cost
         return Allocation(
-            cores=self._milli_cores() / MILLI,
+            cores=self._milli_cores / MILLI,
             core_ids=self._lease.core_ids if self._lease is not None else (),
             memory_gib=cost.memory_bytes / GIB,
             quota={name: amount / MILLI for name, amount in cost.quota},
@@ -381,8 +396,8 @@ class Invocation:
             return None
         return QuotaHandle(lambda for_s: self._workshop.pause_quota(name, for_s))
 
-    def _milli_cores(self) -> int:
-        """Granted milli-cores: the policy's, the trajectory's reservation, or the declared fraction."""
+    def _granted_milli_cores(self) -> int:
+        """Milli-cores: the policy's, the trajectory's reservation, or the declared fraction."""
         if self.running is not None and self.running.units:
             return self.running.units
         cpu = self._workshop.dispatcher.core.topology.index.get(CPU)

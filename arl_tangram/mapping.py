@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback as tracebacks
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
@@ -68,55 +68,63 @@ async def map(  # noqa: A001
     """
     if on_error not in ("raise", "return"):
         raise UsageError(f"map(on_error=) takes 'raise' or 'return', not {on_error!r}")
-    tasks: list[asyncio.Task[R]] = []
-    failed = asyncio.get_running_loop().create_future()
-    failed.add_done_callback(lambda _: [task.cancel() for task in tasks] if on_error == "raise" else None)
-    try:
-        async for item in _each(items):
-            if on_error == "raise" and failed.done():
-                break
-            task = asyncio.create_task(_call(action, item))
-            task.add_done_callback(lambda done: _note_failure(done, failed))
-            tasks.append(task)
-        if tasks:
-            await asyncio.wait(tasks)
-    finally:
-        await _end(tasks)
-        if not failed.done():
-            failed.cancel()
-    if on_error == "raise" and not failed.cancelled():
-        raise failed.result()
-    return [_outcome(task) for task in tasks]
+    calls: list[asyncio.Task[R]] = []
+    failures: list[BaseException] = []
+
+    def call(item: T) -> None:
+        calls.append(asyncio.create_task(_call(action, item)))
+        calls[-1].add_done_callback(note)
+
+    def note(done: asyncio.Task[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None and (done is feeding or on_error == "raise"):
+            failures.append(error)
+            end()
+
+    def end() -> None:
+        for task in (feeding, *calls):
+            task.cancel()
+
+    # Fed by a task of its own, so that a failure need not wait for the next item.
+    feeding = asyncio.create_task(_feed(items, call))
+    feeding.add_done_callback(note)
+    ended = asyncio.create_task(_ended(feeding, calls))
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as caught:
+            cancelled = caught
+            end()
+    if cancelled is not None:
+        raise cancelled
+    if failures:
+        raise failures[0]
+    return [_outcome(task) for task in calls]
 
 
 async def _call(action: Callable[[T], Coroutine[Any, Any, R]], item: T) -> R:
     return await action(item)
 
 
-async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
+async def _feed(items: Iterable[T] | AsyncIterable[T], call: Callable[[T], None]) -> None:
+    if not isinstance(items, AsyncIterable):
         for item in items:
-            yield item
-
-
-def _note_failure(task: asyncio.Task[Any], failed: asyncio.Future[BaseException]) -> None:
-    if failed.done() or task.cancelled():
+            call(item)
         return
-    error = task.exception()
-    if error is not None:
-        failed.set_result(error)
+    try:
+        async for item in items:
+            call(item)
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
 
 
-async def _end(tasks: list[asyncio.Task[R]]) -> None:
-    """Cancel what still runs and wait for its end, so that nothing outlives the call."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left)
+async def _ended(feeding: asyncio.Task[None], calls: list[asyncio.Task[R]]) -> None:
+    """Wait until no item can come any more, then for all calls."""
+    await asyncio.wait([feeding])
+    if calls:
+        await asyncio.wait(calls)
 
 
 def _outcome(task: asyncio.Task[R]) -> R | Failure:

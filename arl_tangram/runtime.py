@@ -17,9 +17,11 @@ from arl_tangram.errors import (
     ArgumentsError,
     ConfigurationError,
     DefinitionError,
+    ForkedRuntimeError,
     NestedActionError,
     NoTrajectoryError,
     RuntimeClosedError,
+    UsageError,
     WrongLoopError,
 )
 from arl_tangram.execution import Invocation, Workshop, settled
@@ -135,9 +137,14 @@ class Tangram:
 
         Cancelling takes effect when that is done.
         """
+        if self._pid != os.getpid():
+            return  # a forked child: all that is open belongs to its parent
         if self._state == "open":
-            self._state = "closing"
             open_runtimes.remove(self)
+            if self._loop.is_closed():
+                self._state = "closed"  # nothing runs any more, and nothing can be awaited
+                return
+            self._state = "closing"
             self._closing = self._loop.create_task(self._close())
         if self._state == "closing":
             await settled(self._closing)
@@ -184,8 +191,8 @@ class Tangram:
 
     @property
     def is_open(self) -> bool:
-        """Whether it accepts actions."""
-        return self._state == "open"
+        """Whether it accepts actions: it was opened and not closed, and its event loop still exists."""
+        return self._state == "open" and not self._loop.is_closed()
 
     @property
     def pid(self) -> int:
@@ -246,9 +253,25 @@ class Tangram:
         """Return the time, if a call is possible from here."""
         if self._state != "open":
             raise RuntimeClosedError(f"this runtime is {self._state}, not open")
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongLoopError("this runtime belongs to another event loop; calls from others are not possible yet")
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            raise self._misplaced()
         return self._loop.time()
+
+    def _misplaced(self) -> UsageError:
+        """Say why a call from outside of the runtime's event loop is not possible."""
+        if self._pid != os.getpid():
+            return ForkedRuntimeError(f"this runtime was opened by process {self._pid}; open another in this child")
+        if self._loop.is_closed():
+            return RuntimeClosedError("the event loop of this runtime was closed, and the runtime with it")
+        return WrongLoopError("this runtime belongs to another event loop; calls from others are not possible yet")
+
+    def _check_opened(self) -> None:
+        if self._state in {"new", "opening"}:
+            raise RuntimeClosedError(f"this runtime is {self._state}, not open")
 
     def _demand(self, spec: ActionSpec, reserved_cores: int) -> Demand:
         known = self._demands.get((id(spec), reserved_cores))
@@ -276,6 +299,7 @@ class Tangram:
 
     def statistics(self) -> Statistics:
         """Return what waits, what runs, and what is used of each resource right now."""
+        self._check_opened()
         core = self._core
         return Statistics(
             waiting=core.waiting,
@@ -290,10 +314,12 @@ class Tangram:
 
     def report(self) -> str:
         """Return a text: action completion times and their parts by action, utilisation by pool."""
+        self._check_opened()
         return render(self._summary, now_s=self._loop.time())
 
     def describe(self) -> str:
         """Say in one line what enforces grants of cores here."""
+        self._check_opened()
         return "no pool of cores" if self._workshop.cpu is None else self._workshop.cpu.describe()
 
 

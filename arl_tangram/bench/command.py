@@ -90,7 +90,7 @@ def read_options(argv: Sequence[str]) -> Options:
         help="what scheduling costs per action",
         description="Measure microseconds per no-op action beside asyncio, anyio and Ray; exit 1 if a promise breaks.",
     )
-    overhead.add_argument("--quick", action="store_true", help="a few small rounds to see that it works; judges nothing")
+    overhead.add_argument("--quick", action="store_true", help="a few small rounds, which judge nothing")
     with_ray = overhead.add_mutually_exclusive_group()
     with_ray.add_argument("--without-ray", action="store_true", help="leave Ray out, and the promise about it")
     with_ray.add_argument(
@@ -171,8 +171,8 @@ def _notes(options: Options, traced: Traced | None) -> list[str]:
         notes.append("Ray: left out with --without-ray.\n")
     elif options.ray_sizes != options.sizes:
         notes.append(
-            f"Ray: with {options.ray_sizes[-1]:,} in flight only, because a round of {options.sizes[-1]:,} Ray tasks takes "
-            "up to a minute; --ray-everywhere measures them too.\n"
+            f"Ray: with {options.ray_sizes[-1]:,} in flight only, because a round of {options.sizes[-1]:,} Ray tasks "
+            "takes up to a minute; --ray-everywhere measures them too.\n"
         )
     if traced is not None:
         notes.append(show.trace_line(traced.events, traced.dropped))

@@ -6,7 +6,7 @@ import importlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -40,7 +40,7 @@ def find_ray() -> None:
 
 
 @contextmanager
-def ray_contender(sizes: tuple[int, ...], cores: int) -> Iterator[Contender]:
+def ray_contender(sizes: tuple[int, ...], cores: int) -> Generator[Contender]:
     """Start a cluster with `cores` CPUs, and shut it down and remove its files at the end, whatever happens.
 
     Raises:

@@ -10,6 +10,9 @@ from typing import TypeVar
 
 from arl_tangram.bench.contenders import Contender
 
+LEAST_ACTIONS = 10_000
+"""Of one contender in one round: 1,000 no-op actions are over in 30 ms, which one hiccup of the machine can double."""
+
 T = TypeVar("T")
 
 
@@ -37,14 +40,14 @@ def measure(
     contenders: Sequence[Contender],
     sizes: Sequence[int],
     rounds: int,
-    on_round: Callable[[int, int], None] = lambda in_flight, round_: None,
+    on_round: Callable[[int, int], None],
 ) -> list[Series]:
     """Run all contenders in turn, round by round, and return their series by size and contender.
 
     Each round starts with another contender. A first round is not counted: it loads code, starts
     worker processes and makes the heap as large as it will be. Before each run, what the runs before
     left behind is collected, so that nobody pays for another's garbage; while it runs, the collector
-    comes as it does by default.
+    comes as it does by default. A sample is the mean over at least 10,000 actions, in as many runs as that takes.
 
     Args:
         contenders: who is measured.
@@ -59,12 +62,21 @@ def measure(
         for round_ in range(rounds + 1):
             on_round(in_flight, round_)
             for contender in rotated(present, round_):
-                gc.collect()
-                sample_us = contender.run(in_flight) / in_flight * 1e6
+                sample_us = _sample_us(contender, in_flight)
                 if round_:
                     samples[contender.name].append(sample_us)
         series += [Series(name, in_flight, tuple(values)) for name, values in samples.items()]
     return series
+
+
+def _sample_us(contender: Contender, in_flight: int) -> float:
+    """Return the mean over as many runs as the least number of actions takes."""
+    runs = -(-LEAST_ACTIONS // in_flight)
+    elapsed_s = 0.0
+    for _ in range(runs):
+        gc.collect()
+        elapsed_s += contender.run(in_flight)
+    return elapsed_s / (runs * in_flight) * 1e6
 
 
 def rotated(items: Sequence[T], by: int) -> list[T]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from arl_tangram.bench.contenders import LIMITER, OURS, RAY, SEMAPHORE, SLOTS, TRACED_ACTION
 from arl_tangram.bench.gates import Gate, growth, medians
 from arl_tangram.bench.machine import Machine
-from arl_tangram.bench.rounds import Series
+from arl_tangram.bench.rounds import LEAST_ACTIONS, Series
 
 _NAME = 26
 _CELL = 26
@@ -21,11 +21,12 @@ def introduction(machine: Machine, rounds: int) -> str:
     return (
         f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
         f"{packages}\n\n"
-        f"Each contender runs an empty body N times, all submitted at once and {SLOTS} at a time, as its documentation\n"
+        f"Each contender runs an empty body N times, all submitted at once, {SLOTS} at a time, as its documentation\n"
         "shows: asyncio.gather around a semaphore; a task group around a limiter; asyncio.gather over calls of an\n"
-        f"action. cpu=1 and Ray have {machine.cores} slots, one for each core. The clock runs from the first submission to the\n"
-        "last answer; opening the loop, the runtime or the cluster does not count. The garbage collector comes as by\n"
-        f"default. Medians of {rounds} interleaved rounds, each begun by another contender, after one that does not count.\n"
+        f"action; ray.get of a list of calls. cpu=1 and Ray have {machine.cores} slots, one per core. The clock runs\n"
+        "from the first submission to the last answer; opening the loop, the runtime or the cluster does not count.\n"
+        f"The garbage collector comes as by default. Medians of {rounds} interleaved rounds, each begun by another\n"
+        f"contender, after one that does not count; a sample is the mean over at least {LEAST_ACTIONS:,} actions.\n"
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,7 @@ def _introduce(console: Console, options: Options) -> None:
         highlight=False,
     )
     show.show_terms(console)
+    show.show_load(console, load=os.getloadavg()[0], cpus=os.cpu_count() or 1)
 
 
 async def _measure(session: _Session) -> tuple[Calibration, dict[float, tuple[Run, ...]]]:

@@ -45,6 +45,9 @@ _ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("rewards: tests, similarity (mean)", _rewards),
 )
 
+# A quarter of the machine is as much as a few background services take.
+_BUSY = 0.25
+
 _TERMS = (
     ("action", "one call of a tool or reward: a command, an edit, a search, a test suite"),
     ("ACT", "action completion time: queueing (waits for cores or quota) + execution + overhead"),
@@ -53,6 +56,17 @@ _TERMS = (
     ("overhead share", "overhead / (execution + overhead), summed over all actions"),
     ("held, used", "core-seconds set aside, and CPU seconds that the commands used of them"),
 )
+
+
+def show_load(console: Console, *, load: float, cpus: int) -> None:
+    """Warn where other work keeps a machine of so many CPUs busy; `load` is its load average."""
+    if load > _BUSY * cpus:
+        console.print(
+            f"This machine is busy with other work (load average {load:.1f} on {cpus} CPUs), and not evenly: "
+            "compare policies on a quiet one.",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def show_plan(console: Console, *, share: float, tools_s: float, thinks_s: float, turns: float) -> None:
@@ -110,7 +124,7 @@ def ratio_table(runs: Sequence[Run]) -> RenderableType:
     if ratios is None or scheduled is None:
         return Text("No ratios: they need the scheduler and at least one reservation.")
     table = Table(
-        title="Scheduler against the better of the reservations, figure by figure",
+        title="Against the better reservation, figure by figure",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

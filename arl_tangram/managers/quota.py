@@ -91,7 +91,7 @@ def parse_retry_after(value: float | str) -> float:
     """
     try:
         wait_s = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         wait_s = math.nan
     if not math.isfinite(wait_s) or wait_s < 0:
         raise ValueError(f"Retry-After takes finite seconds from 0, not {value!r}")

@@ -116,7 +116,7 @@ class Elastic:
     speedup: Speedup | None = field(default=None)
 
     def __init__(self, minimum: int, maximum: int, *, speedup: Speedup | None = None) -> None:
-        _check_units(minimum, maximum)
+        minimum, maximum = _checked(minimum, maximum)
         if minimum > maximum:
             raise DefinitionError(f"Elastic(min, max) needs min <= max, not {minimum} > {maximum}")
         self._set(_admitted(minimum, maximum), speedup)
@@ -126,9 +126,8 @@ class Elastic:
         """Return an `Elastic` that admits exactly these whole units."""
         if not units:
             raise DefinitionError("Elastic.of() needs at least one number of units")
-        _check_units(*units)
         elastic = cls.__new__(cls)
-        elastic._set(tuple(sorted(set(units))), speedup)
+        elastic._set(tuple(sorted(set(_checked(*units)))), speedup)
         return elastic
 
     def _set(self, options: tuple[int, ...], speedup: Speedup | None) -> None:
@@ -152,9 +151,8 @@ ASSUMED_SPEEDUP: Speedup = PowerLaw(0.8)
 """What an `Elastic` without a declared speed-up is taken to scale like."""
 
 
-def _check_units(*units: int) -> None:
-    for value in units:
-        whole(value, "Elastic", DefinitionError, least=1)
+def _checked(*units: int) -> tuple[int, ...]:
+    return tuple(whole(value, "Elastic", DefinitionError, least=1) for value in units)
 
 
 def _admitted(minimum: int, maximum: int) -> tuple[int, ...]:

@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from numbers import Integral, Real
 
 from arl_tangram.errors import TangramError
 
 MILLI = 1000
 GIB = 1 << 30
+_ROUNDING = Fraction(1, 10**6)  # of a thousandth: 0.1 + 0.2 is not quite 0.3 in binary
 
 
 def whole(value: object, what: str, error: type[TangramError], *, least: int, most: int = 1 << 20) -> int:
-    """Return a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    """Return a whole number from `least` to `most`, of any integral type."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         raise error(f"{what} takes a whole number from {least} to {most}, not {value!r}")
-    return value
+    return int(value)
 
 
 def seconds(value: object, what: str, error: type[TangramError]) -> float:
     """Return finite seconds above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+    number = _finite(value)
+    if number is None or number <= 0:
         raise error(f"{what} takes finite seconds above 0, not {value!r}")
-    return float(value)
+    return number
 
 
 def thousandths(value: object, what: str, error: type[TangramError]) -> int:
     """Return a number from 0 as integer thousandths; refuse what is finer."""
-    scaled = _amount(value, what, error) * MILLI
+    scaled = Fraction(_amount(value, what, error)) * MILLI
     nearest = round(scaled)
-    if abs(scaled - nearest) > 1e-6:
+    if abs(scaled - nearest) > _ROUNDING or (scaled and not nearest):
         raise error(f"{what} = {value!r} is finer than a thousandth")
     return nearest
 
@@ -44,8 +47,20 @@ def bytes_of_gib(value: object, what: str, error: type[TangramError]) -> int:
 
 
 def _amount(value: object, what: str, error: type[TangramError]) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise error(f"{what} takes a number, not {value!r}")
-    if not math.isfinite(value) or value < 0:
+    number = _finite(value)
+    if number is None or number < 0:
         raise error(f"{what} must be a finite number from 0, not {value!r}")
-    return float(value)
+    return number
+
+
+def _finite(value: object) -> float | None:
+    """Return a real number as a finite float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond all floats
+        return None
+    return number if math.isfinite(number) else None

@@ -73,6 +73,15 @@ class _Trajectory:
     turns_waiting: deque[PendingAction] = field(default_factory=deque[PendingAction])
 
 
+@dataclass(slots=True)
+class _Round:
+    """One call of `decide`: its answer so far, and who is deferred, with the dimension that each then blocks."""
+
+    now_s: float
+    decisions: Decisions = field(default_factory=Decisions)
+    deferred: dict[int, int] = field(default_factory=dict[int, int])
+
+
 class SchedulerCore:
     """The scheduler: a synchronous state machine; the same inputs give the same decisions.
 
@@ -134,6 +143,7 @@ class SchedulerCore:
                 raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is not open")
             check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
+            self._forget_dead_expiries()
             heapq.heappush(self._expiries, (action.submitted_at_s + action.demand.queue_timeout, action.id))
         self._note(ActionSubmitted(action.submitted_at_s, action))
         if action.turn and state is not None:
@@ -189,12 +199,12 @@ class SchedulerCore:
 
     def decide(self, now_s: float) -> Decisions:
         """Return what starts and what gives up now; costs what changed, not what waits."""
-        decisions = Decisions()
+        this = _Round(now_s)
+        decisions = this.decisions
         self._ledger.advance(now_s)
         self._expire(now_s, decisions)
-        deferred: dict[int, int] = {}
         try:
-            while self._queue and self._walk(now_s, deferred, decisions):
+            while self._queue and self._walk(this):
                 pass
         except Exception:
             if not (decisions.started or decisions.opened or decisions.expired):
@@ -241,42 +251,31 @@ class SchedulerCore:
 
     # One walk over the queue.
 
-    def _walk(self, now_s: float, deferred: dict[int, int], decisions: Decisions) -> bool:
-        """Start what can start, except who is `deferred`; add who is deferred now, and return whether anybody is."""
-        decisions.more = False
+    def _walk(self, this: _Round) -> bool:
+        """Start what can start and was not deferred in this round; return whether to walk again."""
         groups: dict[int, list[PendingAction]] = {}
         fixed: list[PendingAction] = []
-        try:
-            decisions.more = self._gather(now_s, deferred, groups, fixed)
-            plans = {dimension: self._planned(dimension, members, now_s) for dimension, members in groups.items()}
-        except BaseException:
-            self._put_back([*fixed, *(action for members in groups.values() for action in members)], now_s)
-            raise
-        putting_back = {a.id: a for d, members in groups.items() for a in self._put_off(d, members, plans[d], fixed)}
-        self._put_back(list(putting_back.values()), now_s)
-        for action in fixed:
-            if action.id not in putting_back:
-                self._start(action, 0, now_s, decisions)
+        plans: dict[int, list[int]] = {}
         again = False
+        try:
+            this.decisions.more = self._gather(this, groups, fixed)
+            for dimension, members in groups.items():
+                plans[dimension] = self._planned(dimension, members, this.now_s)
+                if not plans[dimension] and (behind := _users_behind(members[0], dimension, fixed)):
+                    self._put_back(behind, this.now_s)
+                    fixed = [action for action in fixed if action not in behind]
+                    plans[dimension] = self._planned(dimension, members, this.now_s)
+                    again = True
+        except BaseException:
+            self._put_back([*fixed, *(action for members in groups.values() for action in members)], this.now_s)
+            raise
+        for action in fixed:
+            self._start(action, 0, this)
         for dimension, members in groups.items():
-            for action, units in zip(members, plans[dimension], strict=False):
-                self._ledger.free[dimension] -= units - action.demand.options[0]
-                self._start(action, units, now_s, decisions)
-            for action in members[len(plans[dimension]) :]:
-                again = True
-                deferred[action.id] = 1 << dimension
-                if action.id not in self._deferred:
-                    self._deferred.add(action.id)
-                    self._note(ActionDeferred(now_s, action.id))
+            again |= self._arrange(dimension, members, plans[dimension], this)
         return again
 
-    def _gather(
-        self,
-        now_s: float,
-        deferred: dict[int, int],
-        groups: dict[int, list[PendingAction]],
-        fixed: list[PendingAction],
-    ) -> bool:
+    def _gather(self, this: _Round, groups: dict[int, list[PendingAction]], fixed: list[PendingAction]) -> bool:
         """Take the candidates at their least units, grouped or `fixed`; return whether it stopped at its bound."""
         blocked = candidates = 0
         heads = self._queue.heads()
@@ -286,7 +285,7 @@ class SchedulerCore:
             if action is None:
                 heapq.heappop(heads)
                 continue
-            lacking = deferred.get(action.id, 0) | self._ledger.lacking(action.demand)
+            lacking = this.deferred.get(action.id, 0) | self._ledger.lacking(action.demand)
             if lacking:
                 blocked |= self._blocking.blocks(action, lacking)
                 heapq.heappop(heads)
@@ -296,10 +295,10 @@ class SchedulerCore:
                 if candidates > _MOST_CANDIDATES:
                     return True
                 groups.setdefault(action.demand.elastic, []).append(action)
-                self._take(action, action.demand.options[0], now_s)
+                self._take(action, action.demand.options[0], this.now_s)
             else:
                 fixed.append(action)
-                self._take(action, 0, now_s)
+                self._take(action, 0, this.now_s)
             following = self._queue.first(priority, lane)
             if following is None:
                 heapq.heappop(heads)
@@ -307,15 +306,19 @@ class SchedulerCore:
                 heapq.heapreplace(heads, (priority, following.id, lane))
         return False
 
-    @staticmethod
-    def _put_off(
-        dimension: int, members: list[PendingAction], units: list[int], fixed: list[PendingAction]
-    ) -> list[PendingAction]:
-        """Return who of a group is deferred; if that is everybody, also who is `fixed` behind them and uses its dimension."""
-        if units:
-            return members[len(units) :]
-        behind = [a for a in fixed if a.demand.dimensions >> dimension & 1 and _place(a) > _place(members[0])]
-        return [*members, *behind]
+    def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: _Round) -> bool:
+        """Start the candidates of a group as the policy says; return whether anybody is deferred."""
+        late = members[len(plan) :]
+        self._put_back(late, this.now_s)
+        for action in late:
+            this.deferred[action.id] = 1 << dimension
+            if action.id not in self._deferred:
+                self._deferred.add(action.id)
+                self._note(ActionDeferred(this.now_s, action.id))
+        for action, units in zip(members, plan, strict=False):
+            self._ledger.free[dimension] -= units - action.demand.options[0]
+            self._start(action, units, this)
+        return bool(late)
 
     def _put_back(self, taken: list[PendingAction], now_s: float) -> None:
         for action in sorted(taken, key=_place, reverse=True):
@@ -350,27 +353,28 @@ class SchedulerCore:
         self._queue.take(action)
         self._ledger.take(action.demand, units, now_s)
 
-    def _start(self, action: PendingAction, units: int, now_s: float, decisions: Decisions) -> None:
+    def _start(self, action: PendingAction, units: int, this: _Round) -> None:
         self._forget(action.id)
         demand = action.demand
         state = self._trajectories.get(action.id)
         if state is not None:
             self._held[action.id] = action
             self._blocking.hold(demand)
-            decisions.opened.append(action.id)
+            this.decisions.opened.append(action.id)
             cpu = self.topology.index.get(CPU)
             reserved = sum(amount for dimension, amount in demand.fixed if dimension == cpu)
-            self._note(TrajectoryOpened(now_s, action.id, state.group, now_s - action.submitted_at_s, reserved, demand.fixed))
+            waited_s = this.now_s - action.submitted_at_s
+            self._note(TrajectoryOpened(this.now_s, action.id, state.group, waited_s, reserved, demand.fixed))
             return
         expected_s = self.durations.at(demand, action.key, units)
-        running = RunningAction(action, now_s, units or demand.reserved, expected_s)
+        running = RunningAction(action, this.now_s, units or demand.reserved, expected_s)
         self._running[action.id] = running
         if action.trajectory is not None:
             self._trajectories[action.trajectory].running += 1
         if demand.elastic is not None:
             self._completions[demand.elastic].add(*self._expectation(running))
-        decisions.started.append(running)
-        self._note(ActionStarted(now_s, running))
+        this.decisions.started.append(running)
+        self._note(ActionStarted(this.now_s, running))
 
     def _expectation(self, running: RunningAction) -> tuple[float, int, int]:
         demand: Demand = running.pending.demand
@@ -397,6 +401,12 @@ class SchedulerCore:
                 self.withdraw(action_id)
                 decisions.expired.append(action_id)
 
+    def _forget_dead_expiries(self) -> None:
+        """Forget the deadlines of what does not wait any more, once they are the most: memory follows what waits."""
+        if len(self._expiries) > 64 + 2 * self.waiting:
+            self._expiries = [expiry for expiry in self._expiries if self._is_waiting(expiry[1])]
+            heapq.heapify(self._expiries)
+
     def _drop_dead_expiries(self) -> None:
         while self._expiries and not self._is_waiting(self._expiries[0][1]):
             heapq.heappop(self._expiries)
@@ -415,3 +425,7 @@ class SchedulerCore:
 
 def _place(action: PendingAction) -> tuple[int, int]:
     return action.demand.priority, action.id
+
+
+def _users_behind(first: PendingAction, dimension: int, actions: list[PendingAction]) -> list[PendingAction]:
+    return [a for a in actions if a.demand.dimensions >> dimension & 1 and _place(a) > _place(first)]

@@ -36,14 +36,14 @@ class Durations:
     def curve(self, demand: Demand, key: str) -> tuple[float, ...]:
         """Expected seconds at each option of a demand; finite and above 0 whatever was declared or seen."""
         base = self.expected_s(demand, key)
-        return tuple(min(max(base * relative, _SHORTEST_S), LONGEST_S) for relative in demand.relative)
+        return tuple(_bounded(base * relative) for relative in demand.relative)
 
     def at(self, demand: Demand, key: str, units: int) -> float:
         """Expected seconds at `units` of the elastic dimension."""
         base = self.expected_s(demand, key)
         if demand.elastic is not None:
             base *= demand.relative[demand.options.index(units)]
-        return min(max(base, _SHORTEST_S), LONGEST_S)
+        return _bounded(base)
 
     def observe(self, demand: Demand, key: str, units: int, duration_s: float) -> None:
         """Learn from a run that ended well; a duration that is not finite or is negative is ignored."""
@@ -51,6 +51,7 @@ class Durations:
             return
         if demand.elastic is not None:
             duration_s /= demand.relative[demand.options.index(units)]
+        duration_s = min(duration_s, LONGEST_S)
         name = (demand.name, key)
         self._known[name] = _updated(self._known.get(name, (0, 0.0)), duration_s)
         self._known.move_to_end(name)
@@ -63,3 +64,7 @@ def _updated(known: tuple[int, float], duration_s: float) -> tuple[int, float]:
     runs, mean = known
     runs = min(runs + 1, _MEMORY)
     return runs, mean + (duration_s - mean) / runs
+
+
+def _bounded(duration_s: float) -> float:
+    return LONGEST_S if math.isnan(duration_s) else min(max(duration_s, _SHORTEST_S), LONGEST_S)

@@ -131,7 +131,9 @@ def _relative(speedup: Speedup | None, units: int) -> float:
     if speedup is None:
         return 1.0
     faster = speedup(units)
-    return 1 / faster if math.isfinite(faster) and faster > 1 / LONGEST_S else LONGEST_S
+    if not (math.isfinite(faster) and faster > 1 / LONGEST_S):
+        return LONGEST_S
+    return 1 / min(faster, LONGEST_S)
 
 
 def _mask(dimensions: list[int]) -> int:

@@ -45,7 +45,7 @@ class WaitingQueue:
         """Queue an action at the place that its arrival gives it."""
         lane = self._lanes.setdefault(self._lane_key(action), deque())
         if lane and lane[-1].id > action.id:
-            lane.insert(bisect_left(lane, action.id, key=lambda other: other.id), action)
+            lane.insert(bisect_left(lane, action.id, key=_id), action)
         else:
             lane.append(action)
         self._waiting[action.id] = action
@@ -90,8 +90,12 @@ class WaitingQueue:
         del self._waiting[action.id]
 
     def put_back(self, action: PendingAction) -> None:
-        """Return an action that was taken in this decision to the head of its lane."""
-        self._lanes[self._lane_key(action)].appendleft(action)
+        """Return an action that was taken in this decision to its place."""
+        lane = self._lanes[self._lane_key(action)]
+        if not lane or lane[0].id > action.id:
+            lane.appendleft(action)
+        else:
+            lane.insert(bisect_left(lane, action.id, key=_id), action)
         self._waiting[action.id] = action
 
     def behind(self, dimension: int, limit: int) -> list[PendingAction]:
@@ -113,3 +117,7 @@ class WaitingQueue:
 
     def _lane_key(self, action: PendingAction) -> tuple[int, int]:
         return action.demand.priority, lane_mask(action, self._dimensions)
+
+
+def _id(action: PendingAction) -> int:
+    return action.id

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from sandbox_contract import SandboxContract
 
 from arl_tangram.managers.local.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
+from contract.sandbox_contract import SandboxContract
 
 
 @pytest.mark.usefixtures("bwrap")
@@ -21,7 +21,7 @@ class TestLocalSandbox(SandboxContract):
     async def manager(
         self, isolation: IsolationChoice, cgroups: bool, tmp_path_factory: pytest.TempPathFactory
     ) -> AsyncIterator[LocalManager]:
-        root: Path = tmp_path_factory.mktemp("sandboxes")
+        root = tmp_path_factory.mktemp("sandboxes")
         manager = LocalManager(
             read_machine(),
             cores=2,
@@ -34,4 +34,4 @@ class TestLocalSandbox(SandboxContract):
         await manager.start()
         yield manager
         await manager.aclose()
-        assert not list(root.iterdir())
+        assert os.listdir(root) == []

@@ -43,7 +43,7 @@ def test_a_quick_run_ends_with_the_same_rewards_and_claims_no_ratios(tmp_path: P
     words = " ".join(done.stdout.split())
     assert "All trajectories came to the same results and rewards in every run." in words
     assert "no ratios" in words
-    assert "figure by figure" not in words
+    assert "better reservation" not in words
     assert done.stderr == ""
 
     summary = json.loads((tmp_path / "figures.json").read_text())

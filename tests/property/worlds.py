@@ -232,6 +232,18 @@ class World:
     def fits(self, demand: Demand) -> bool:
         return all(units <= self.free(d) and d not in self.paused for d, units in self.needs(demand).items())
 
+    def returns(self) -> list[float]:
+        """When units of rates return."""
+        return [at_s for at_s, _, _ in self._in_windows]
+
+    def exceeds_what_trajectories_leave(self, demand: Demand) -> bool:
+        """Whether it could not start even if nothing but the open trajectories held anything."""
+        left = [dimension.capacity for dimension in self.topology.dimensions]
+        for state in self.open_trajectories.values():
+            for dimension, units in state.demand.fixed:
+                left[dimension] -= units
+        return any(units > left[dimension] for dimension, units in self.needs(demand).items())
+
     # Laws.
 
     def check(self) -> None:

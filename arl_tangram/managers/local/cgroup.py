@@ -69,7 +69,7 @@ def plant(hierarchies: Mapping[str, Hierarchy], name: str, core_ids: Sequence[in
     for controller, hierarchy in hierarchies.items():
         folder = hierarchy.own / name
         try:
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             if controller == "cpuset":
                 _init_cpuset(folder, core_ids)
         except OSError:
@@ -104,7 +104,7 @@ def _plant_below(parent: Path, name: str, controllers: Sequence[str]) -> CgroupT
     folder = parent / name
     _enable(parent, controllers)
     try:
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         arrived = (folder / "cgroup.controllers").read_text().split()
         _enable(folder, [controller for controller in controllers if controller in arrived])
         passed_on = (folder / "cgroup.subtree_control").read_text().split()
@@ -151,7 +151,7 @@ class SandboxGroup:
     def create(self) -> None:
         """Create the folders."""
         for controller, folder in self.folders.items():
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             if controller == "cpuset" and self.version == 1:
                 _init_cpuset(folder, None)
             if controller == "pids":
@@ -239,6 +239,11 @@ def _freeze(version: int, folders: Sequence[Path], frozen: bool) -> None:
         if file.exists():
             with contextlib.suppress(OSError):
                 _write(file, words[0] if frozen else words[1])
+
+
+def make_folder(folder: Path) -> None:
+    """Create a cgroup; one that there is already is as good."""
+    folder.mkdir(exist_ok=True)
 
 
 def _init_cpuset(folder: Path, core_ids: Sequence[int] | None) -> None:

@@ -236,7 +236,8 @@ class Commands:
     def _on_exit(self, _: asyncio.Future[None]) -> None:
         """The keeper has ended; unless that was asked for, kill what it had to keep before anybody hears of it."""
         if self._lost is None:
-            self._lose("its keeper ended")
+            complaint = self.channel.complaint()
+            self._lose(f"its keeper ended: {complaint}" if complaint else "its keeper ended")
             self._ending = self._loop.create_task(self._end())
 
     def _lose(self, reason: str) -> None:

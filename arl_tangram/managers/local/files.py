@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -121,18 +122,19 @@ def merge_tree(source: Path, target: Path) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a tree, folders without write permission included; what is gone already is no error."""
-
-    def unlock(folder: str) -> None:
-        for top, folders, _ in os.walk(folder):
-            os.chmod(top, 0o700)
-            for name in folders:
-                if not os.path.islink(os.path.join(top, name)):
-                    os.chmod(os.path.join(top, name), 0o700)
-
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
         return
     except OSError:
-        unlock(path)
+        _unlock(path)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _unlock(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _unlock(entry.path)

@@ -35,6 +35,7 @@ else:
 
 KILL_LIMIT_S = 1.0  # longer than any orderly death takes; the trainer has stronger means after that
 REQUEST_BYTES = 1 << 16
+MOST_EXPENDABLE = b"1000"
 _MSG_CMSG_CLOEXEC = 0x40000000  # linux/socket.h
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -118,6 +119,11 @@ class Keeper:
         self._wakeup = wakeup
         self._running: dict[int, tuple[str, float]] = {}  # root process -> (command, start)
         self._is_init = os.getpid() == 1
+        try:
+            self._oom = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+            self._own_weight = os.pread(self._oom, 16, 0)
+        except OSError:
+            self._oom, self._own_weight = -1, b""
 
     def serve(self) -> None:
         """Answer requests until the socket ends; then kill everything."""
@@ -130,18 +136,19 @@ class Keeper:
             while self._is_init or os.getppid() == parent_at_start:
                 for fd, _ in waiting.poll():
                     if fd == self._wakeup:
-                        os.read(self._wakeup, 4096)
+                        self._drain()
                         self._reap()
                     elif not self._serve_one():
                         return
-        except OSError:
-            pass  # the socket broke: the same as its end
         finally:
             while not self._kill_all():
                 pass  # nobody is left to tell; a process that cannot die now must not outlive us
 
     def _serve_one(self) -> bool:
-        data, ancillary, _, _ = self._trainer.recvmsg(REQUEST_BYTES, 1 << 10, _MSG_CMSG_CLOEXEC)
+        try:
+            data, ancillary, _, _ = self._trainer.recvmsg(REQUEST_BYTES, 1 << 10, _MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            return False
         if not data:
             return False
         fds: list[int] = []
@@ -180,6 +187,7 @@ class Keeper:
             self._answer("failed", command, error.errno, "cwd")
             return
         start = time.monotonic()
+        self._weigh_for_oom_killer(MOST_EXPENDABLE)
         try:
             pid = _start(argv, env, fds)
         except OSError as error:
@@ -187,7 +195,16 @@ class Keeper:
         else:
             self._running[pid] = (command, start)
         finally:
+            self._weigh_for_oom_killer(self._own_weight)
             os.chdir("/")
+
+    def _weigh_for_oom_killer(self, weight: bytes) -> None:
+        """Set what a process started now inherits: in want of memory commands die, not their keeper or the trainer.
+
+        Anybody may raise it and lower it again to where it was.
+        """
+        if self._oom >= 0:
+            os.pwrite(self._oom, weight, 0)
 
     def _reap(self) -> bool:
         """Collect what has ended, tell the ends of commands, and return whether any process is left."""
@@ -263,8 +280,14 @@ class Keeper:
             if time.monotonic() > deadline:
                 return False
             if death.poll(20):
-                os.read(self._wakeup, 4096)
+                self._drain()
         return True
+
+    def _drain(self) -> None:
+        try:
+            os.read(self._wakeup, 4096)
+        except BlockingIOError:
+            pass  # a kill in the same turn has emptied it
 
     # affinity
 

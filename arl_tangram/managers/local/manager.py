@@ -74,11 +74,20 @@ class LocalManager:
                 "LocalPool(ignore_image=True) runs such trajectories on the files of this machine"
             )
 
+    @property
+    def site(self) -> Site:
+        """What was found and claimed on this machine.
+
+        Raises:
+            UsageError: it is not started.
+        """
+        if self._site is None:
+            raise UsageError("the manager of a LocalPool is used before start() or after aclose()")
+        return self._site
+
     def describe(self) -> str:
         """Say in one line what enforces the grants here."""
-        limits = (
-            self._site.describe() if self._site is not None else "what enforces grants is not known before the start"
-        )
+        limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"
         return f"{self._capacity} cores, {self._memory_bytes / GIB:.1f} GiB: {limits}"
 
     async def start(self) -> None:
@@ -103,7 +112,7 @@ class LocalManager:
             SandboxStartError: it could not be created.
         """
         self.check_image(image)
-        site = self._opened()
+        site = self.site
         number = next(self._sandbox_numbers)
         sandbox: LocalSandbox | None = None
         async with self._starting:
@@ -196,11 +205,6 @@ class LocalManager:
         if self._site is not None:
             await self._in_thread(self._site.remove)
             self._site = None
-
-    def _opened(self) -> Site:
-        if self._site is None:
-            raise UsageError("the manager of a LocalPool is used before start() or after aclose()")
-        return self._site
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._files)

@@ -37,6 +37,11 @@ class Capture:
             del self._tail[: -self._tail_limit]
 
     @property
+    def held(self) -> int:
+        """Bytes in memory now."""
+        return len(self._head) + len(self._tail)
+
+    @property
     def is_truncated(self) -> bool:
         """Whether something was left out."""
         return self.total > self._head_limit + self._tail_limit

@@ -101,6 +101,15 @@ def test_the_explanation_says_who_waited_and_what_was_idle() -> None:
     assert "1.60 of 2 cores busy" in text
 
 
+def test_a_busy_machine_is_told() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show.show_load(console, load=0.4, cpus=2)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
+    show.show_load(console, load=4.6, cpus=2)
+    assert "busy with other work (load average 4.6 on 2 CPUs)" in console.file.getvalue()
+
+
 def test_the_calibration_tells_the_speed_up() -> None:
     console = Console(file=io.StringIO(), width=200)
     show.show_calibration(console, Calibration(4, 20, 3.0, 2.0, 1.25))

@@ -1,0 +1,38 @@
+"""`bench overhead` as a user runs it, in small."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from arl_tangram.bench.contenders import CPU_ACTION, LIMITER, QUOTA_ACTION, SEMAPHORE, TRACED_ACTION
+
+
+def bench(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "arl_tangram", "bench", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_quick_run_measures_everybody_and_judges_nothing(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("overhead", "--quick", "--without-ray", "--trace", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    names = {SEMAPHORE, LIMITER, QUOTA_ACTION, CPU_ACTION, TRACED_ACTION}
+    measured = {(one["name"], one["in_flight"]) for one in record["series"]}
+    assert measured == {(name, size) for name in names for size in (100, 1_000)}
+    assert all(len(one["samples_us"]) == record["rounds"] == 2 for one in record["series"])
+    assert all(us > 0 for one in record["series"] for us in one["samples_us"])
+    assert record["gates"] == []
+    assert all(name in done.stdout for name in names)
+    assert "Ray: left out" in done.stdout
+    # 4 events for each of at least 10,000 actions, in three rounds, at two sizes
+    assert "0 of 240,000 events were dropped" in done.stdout
+
+
+def test_wrong_usage_ends_with_2() -> None:
+    done = bench("overhead", "--rounds", "1")
+    assert done.returncode == 2
+    assert "unrecognized arguments" in done.stderr

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arl_tangram.managers.local.output import CHUNK_BYTES, Capture
+
+
+@given(st.integers(1, 50), st.lists(st.binary(max_size=40), max_size=20))
+def test_head_and_tail_are_those_of_the_whole(limit: int, pieces: list[bytes]) -> None:
+    capture = Capture(limit)
+    for piece in pieces:
+        capture.add(piece)
+    whole = b"".join(pieces)
+    head = limit // 2
+    expected = whole if len(whole) <= limit else whole[:head] + whole[-(limit - head) :]
+    assert capture.content() == expected
+    assert capture.is_truncated == (len(whole) > limit)
+    assert capture.total == len(whole)
+
+
+def test_a_long_stream_is_cut_while_it_streams() -> None:
+    capture = Capture(10)
+    for number in range(200):
+        capture.add(b"%05d" % number * (CHUNK_BYTES // 5))
+        assert capture.held < 4 * CHUNK_BYTES
+    assert capture.content() == b"00000" + b"00199"

@@ -1,0 +1,129 @@
+"""What is learned about durations: it converges, forgets, is bounded, and no input spoils it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from arl_tangram.model.elasticity import Elastic, Linear
+from arl_tangram.scheduling.completions import Completions
+from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.feasibility import LONGEST_S
+from property.worlds import make_demand, make_topology
+
+TOPOLOGY = make_topology(cores=8)
+TESTS = make_demand(TOPOLOGY, "tests", cpu=Elastic(1, 8, speedup=Linear()), duration_s=100)
+PLAIN = make_demand(TOPOLOGY, "plain", search=1)
+
+
+def test_a_prior_then_what_was_seen_then_the_mean_of_all_then_one_second() -> None:
+    durations = Durations()
+    assert durations.expected_s(PLAIN, "") == 1
+    assert durations.expected_s(TESTS, "") == 100
+    durations.observe(TESTS, "", 4000, 2.0)
+    assert durations.expected_s(TESTS, "") == pytest.approx(8), "2 s on 4 cores are 8 s on one"
+    assert durations.expected_s(PLAIN, "") == pytest.approx(8)
+    durations.observe(PLAIN, "", 0, 3.0)
+    assert durations.expected_s(PLAIN, "") == 3
+    assert durations.at(PLAIN, "", 0) == 3
+
+
+def test_keys_are_learned_apart() -> None:
+    durations = Durations()
+    durations.observe(TESTS, "small", 1000, 1.0)
+    durations.observe(TESTS, "big", 1000, 50.0)
+    assert (durations.expected_s(TESTS, "small"), durations.expected_s(TESTS, "big")) == (1, 50)
+    assert durations.expected_s(TESTS, "new") == 100
+
+
+def test_the_curve_projects_to_every_option() -> None:
+    durations = Durations()
+    assert durations.curve(TESTS, "") == pytest.approx([100 / units for units in range(1, 9)])
+    assert durations.at(TESTS, "", 4000) == pytest.approx(25)
+
+
+def test_it_converges_to_the_mean_whatever_the_units_are() -> None:
+    durations, chance = Durations(), random.Random(1)
+    for _ in range(400):
+        units = chance.randint(1, 8)
+        durations.observe(TESTS, "", units * 1000, chance.uniform(15, 25) / units)
+    assert durations.expected_s(TESTS, "") == pytest.approx(20, rel=0.1)
+
+
+def test_the_first_runs_weigh_the_same_and_then_the_old_ones_fade() -> None:
+    durations = Durations()
+    for seen_s in (1.0, 2.0, 6.0):
+        durations.observe(PLAIN, "", 0, seen_s)
+    assert durations.expected_s(PLAIN, "") == pytest.approx(3)
+    for _ in range(200):
+        durations.observe(PLAIN, "", 0, 50.0)
+    assert durations.expected_s(PLAIN, "") == pytest.approx(50, rel=1e-3)
+
+
+def test_at_most_ten_thousand_keys_are_known_and_the_oldest_goes_first() -> None:
+    durations = Durations()
+    durations.observe(TESTS, "first", 1000, 7.0)
+    durations.observe(TESTS, "second", 1000, 8.0)
+    for i in range(9_998):
+        durations.observe(TESTS, f"k{i}", 1000, 1.0)
+    assert durations.expected_s(TESTS, "first") == 7
+    durations.observe(TESTS, "first", 1000, 7.0)
+    durations.observe(TESTS, "one more", 1000, 1.0)
+    assert durations.expected_s(TESTS, "first") == 7, "it was seen again"
+    assert durations.expected_s(TESTS, "second") == 100, "forgotten: the prior counts again"
+    assert len(durations._known) == 10_000
+
+
+@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf, -1.0])
+def test_what_is_no_duration_is_ignored(nonsense: float) -> None:
+    durations = Durations()
+    durations.observe(PLAIN, "", 0, 2.0)
+    durations.observe(PLAIN, "", 0, nonsense)
+    assert durations.expected_s(PLAIN, "") == 2
+
+
+ANY = st.floats() | st.sampled_from([0.0, 1e308, 5e-324, 1e-300])
+
+
+@example(speedups=[1.0] * 8, prior_s=math.nan, seen=[])
+@example(speedups=[1.0] * 8, prior_s=math.inf, seen=[])
+@example(speedups=[1e308] * 8, prior_s=None, seen=[(8, 100.0), (8, 1.0), (8, 1.0)])
+@given(
+    speedups=st.lists(ANY, min_size=8, max_size=8),
+    prior_s=st.none() | ANY,
+    seen=st.lists(st.tuples(st.integers(1, 8), ANY)),
+)
+def test_estimates_are_finite_and_positive_whatever_was_declared_or_seen(
+    speedups: list[float], prior_s: float | None, seen: list[tuple[int, float]]
+) -> None:
+    elastic = Elastic(1, 8, speedup=lambda units: speedups[units - 1])
+    demand = make_demand(TOPOLOGY, "garbage", cpu=elastic, duration_s=prior_s)
+    durations = Durations()
+    for run in [None, *seen]:
+        if run is not None:
+            durations.observe(demand, "", run[0] * 1000, run[1])
+        for other in (demand, PLAIN):
+            assert all(math.isfinite(s) and 0 < s <= LONGEST_S for s in durations.curve(other, ""))
+        assert durations.curve(demand, "") == tuple(durations.at(demand, "", u) for u in demand.options)
+
+
+def test_completions_are_told_in_order_and_the_overdue_are_put_off_as_long_as_they_are_late() -> None:
+    completions = Completions()
+    for end_s, action_id, units in ((5.0, 1, 2), (1.0, 2, 1), (9.0, 3, 4), (8.0, 4, 1)):
+        completions.add(end_s, action_id, units)
+    assert completions.upcoming(0.0) == ((1.0, 1), (5.0, 2), (8.0, 1), (9.0, 4))
+    assert completions.upcoming(6.0) == ((7.0, 2), (8.0, 1), (9.0, 4), (11.0, 1))
+    completions.remove(5.0, 1, 2)
+    assert completions.upcoming(0.0) == ((1.0, 1), (8.0, 1), (9.0, 4))
+
+
+def test_of_very_many_completions_the_next_1024_count() -> None:
+    completions = Completions()
+    for i in range(3000):
+        completions.add(float(i), i, 1)
+    assert len(completions.upcoming(0.0)) == 1024
+    assert len(completions.upcoming(2999.5)) == 1024
