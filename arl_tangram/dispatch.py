@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
 
 from arl_tangram.model.events import Event
@@ -46,6 +47,7 @@ class Dispatcher:
         self._waiters: dict[int, Waiter] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self._context = Context()  # not that of whoever called last, which a timer would keep alive
         self._reached_s = self._loop.time()
         self._next_id = 0
 
@@ -101,7 +103,7 @@ class Dispatcher:
     def _wake(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._tick)
+            self._loop.call_soon(self._tick, context=self._context)
 
     def _tick(self) -> None:
         self._scheduled = False
@@ -131,7 +133,7 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if at_s is not None:
-            self._timer = self._loop.call_at(at_s, self._wake_by_timer, at_s)
+            self._timer = self._loop.call_at(at_s, self._wake_by_timer, at_s, context=self._context)
 
     def _wake_by_timer(self, at_s: float) -> None:
         # A loop may fire a timer early by the resolution of its clock; without this, a clock that

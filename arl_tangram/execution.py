@@ -55,10 +55,19 @@ class Workshop:
     loop: asyncio.AbstractEventLoop
     live: dict[int, Invocation] = field(default_factory=dict[int, "Invocation"])
     trajectories: set[Any] = field(default_factory=set[Any])
+    timer_context: Context = field(default_factory=Context)
 
     def invocations(self) -> list[Invocation]:
         """Return all calls that wait or hold units."""
         return [w for w in self.dispatcher.waiters() if isinstance(w, Invocation)] + list(self.live.values())
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Set a timer that keeps nothing alive once it is cancelled.
+
+        A loop forgets a cancelled timer late, and with it the context in which it was set: in the
+        body's own, that would be the arguments of the call and all that its context variables hold.
+        """
+        return self.loop.call_later(delay_s, callback, context=self.timer_context)
 
     def pause_quota(self, name: str, for_s: float) -> None:
         """Grant nothing of a quota for some seconds: on the loop from now on, from other threads very soon."""
@@ -178,7 +187,7 @@ class Invocation:
             self._abandon()  # a thread cannot be cancelled: waiting would be in vain
         else:
             self._task.cancel()
-            self._grace = self._workshop.loop.call_later(self._workshop.kill_grace_s, self._abandon)
+            self._grace = self._workshop.call_later(self._workshop.kill_grace_s, self._abandon)
 
     def detach(self) -> None:
         """Let go of a body that outlives the runtime."""
@@ -200,7 +209,7 @@ class Invocation:
             self._clean(self._lease)
         if self._task is not None and self._invocable.spec.kind is BodyKind.ASYNC:
             self._task.cancel()
-            self._grace = self._workshop.loop.call_later(self._workshop.kill_grace_s, self._abandon)
+            self._grace = self._workshop.call_later(self._workshop.kill_grace_s, self._abandon)
 
     async def _call_off(self, cancelled: asyncio.CancelledError) -> None:
         """The caller does not want it any more: take it out of the queue, or end it and wait for its end."""
@@ -224,7 +233,7 @@ class Invocation:
         try:
             self._enter()
             if spec.timeout is not None:
-                self._deadline = self._workshop.loop.call_later(spec.timeout, self._time_out)
+                self._deadline = self._workshop.call_later(spec.timeout, self._time_out)
             if spec.kind is BodyKind.THREAD:
                 value = await self._on_thread()
             else:

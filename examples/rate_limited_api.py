@@ -100,8 +100,8 @@ async def run_with(quota: tangram.Quota) -> None:
 
 
 async def main() -> None:
-    print("a quota like the server's, its period a little longer:")
-    await run_with(tangram.Quota("search", calls=CALLS, period_s=WINDOW_S + 0.1, concurrency=3))
+    print("a quota like the server's, its period longer, because calls arrive a little after they start:")
+    await run_with(tangram.Quota("search", calls=CALLS, period_s=2 * WINDOW_S, concurrency=3))
     print("a quota that allows too much:")
     await run_with(tangram.Quota("search", calls=100, period_s=1, concurrency=12))
 

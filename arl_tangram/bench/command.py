@@ -23,8 +23,12 @@ IN_FLIGHT = (1_000, 100_000)
 ROUNDS = 5
 """Odd, so that the median is a round that happened; five, so that two disturbed ones do not move it far."""
 
+LEAST_ACTIONS = 10_000
+"""Of one contender in one round: 1,000 no-op actions are over in 30 ms, which one hiccup of the machine can double."""
+
 QUICK_IN_FLIGHT = (100, 1_000)
 QUICK_ROUNDS = 2
+QUICK_LEAST_ACTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class Options:
     def rounds(self) -> int:
         """How many rounds count."""
         return QUICK_ROUNDS if self.quick else ROUNDS
+
+    @property
+    def least_actions(self) -> int:
+        """How many actions of a contender a round has at least."""
+        return QUICK_LEAST_ACTIONS if self.quick else LEAST_ACTIONS
 
     @property
     def ray_sizes(self) -> tuple[int, ...]:
@@ -119,7 +128,11 @@ def run_overhead(options: Options) -> int:
     if options.ray:
         find_ray()
     machine = read_machine()
-    print(show.introduction(machine, options.rounds), flush=True)
+    print(show.introduction(machine, options.rounds, options.least_actions), flush=True)
+    if machine.is_busy:
+        print(
+            "This machine is busy with something else: whoever waits for a turn to run pays for that too.\n", flush=True
+        )
     traced = Traced(options.sizes) if options.trace else None
     series = _measure(options, machine, traced)
     print(show.table(series, options.sizes))
@@ -142,6 +155,7 @@ def summary(options: Options, machine: Machine, series: Sequence[Series], judged
         "machine": asdict(machine),
         "quick": options.quick,
         "slots": SLOTS,
+        "least_actions": options.least_actions,
         "rounds": options.rounds,
         "series": [asdict(one) | {"median_us": one.median_us} for one in series],
         "growth": {name: growth(series, name) for name in names},
@@ -156,7 +170,7 @@ def _measure(options: Options, machine: Machine, traced: Traced | None) -> list[
     with ExitStack() as stack:
         if options.ray:
             contenders.append(stack.enter_context(ray_contender(options.ray_sizes, machine.cores)))
-        return measure(contenders, options.sizes, options.rounds, _tell_round)
+        return measure(contenders, options.sizes, options.rounds, _tell_round, least_actions=options.least_actions)
 
 
 def _tell_round(in_flight: int, round_: int) -> None:

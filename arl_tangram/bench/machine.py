@@ -31,6 +31,11 @@ class Machine:
     load_averages: tuple[float, float, float]
     packages: dict[str, str]
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether others used more than half of a core in the last minute, which a measurement feels."""
+        return self.load_averages[0] > 0.5
+
 
 def read_machine() -> Machine:
     """Look at this machine and this interpreter now."""

@@ -10,9 +10,6 @@ from typing import TypeVar
 
 from arl_tangram.bench.contenders import Contender
 
-LEAST_ACTIONS = 10_000
-"""Of one contender in one round: 1,000 no-op actions are over in 30 ms, which one hiccup of the machine can double."""
-
 T = TypeVar("T")
 
 
@@ -41,19 +38,22 @@ def measure(
     sizes: Sequence[int],
     rounds: int,
     on_round: Callable[[int, int], None],
+    *,
+    least_actions: int,
 ) -> list[Series]:
     """Run all contenders in turn, round by round, and return their series by size and contender.
 
     Each round starts with another contender. A first round is not counted: it loads code, starts
     worker processes and makes the heap as large as it will be. Before each run, what the runs before
     left behind is collected, so that nobody pays for another's garbage; while it runs, the collector
-    comes as it does by default. A sample is the mean over at least 10,000 actions, in as many runs as that takes.
+    comes as it does by default. A sample is the mean over at least `least_actions`, in as many runs as that takes.
 
     Args:
         contenders: who is measured.
         sizes: with how many actions in flight.
         rounds: how many count, from 1.
         on_round: is told the size and the number of each round before it begins; 0 does not count.
+        least_actions: of one contender in one round.
     """
     series: list[Series] = []
     for in_flight in sizes:
@@ -62,16 +62,16 @@ def measure(
         for round_ in range(rounds + 1):
             on_round(in_flight, round_)
             for contender in rotated(present, round_):
-                sample_us = _sample_us(contender, in_flight)
+                sample_us = _sample_us(contender, in_flight, least_actions)
                 if round_:
                     samples[contender.name].append(sample_us)
         series += [Series(name, in_flight, tuple(values)) for name, values in samples.items()]
     return series
 
 
-def _sample_us(contender: Contender, in_flight: int) -> float:
+def _sample_us(contender: Contender, in_flight: int, least_actions: int) -> float:
     """Return the mean over as many runs as the least number of actions takes."""
-    runs = -(-LEAST_ACTIONS // in_flight)
+    runs = max(1, -(-least_actions // in_flight))
     elapsed_s = 0.0
     for _ in range(runs):
         gc.collect()

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from arl_tangram.bench.contenders import LIMITER, OURS, RAY, SEMAPHORE, SLOTS, TRACED_ACTION
 from arl_tangram.bench.gates import Gate, growth, medians
 from arl_tangram.bench.machine import Machine
-from arl_tangram.bench.rounds import LEAST_ACTIONS, Series
+from arl_tangram.bench.rounds import Series
 
 _NAME = 26
 _CELL = 26
 _VERDICTS = {True: "pass", False: "FAIL", None: "----"}
 
 
-def introduction(machine: Machine, rounds: int) -> str:
+def introduction(machine: Machine, rounds: int, least_actions: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
     packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
@@ -26,7 +26,7 @@ def introduction(machine: Machine, rounds: int) -> str:
         f"action; ray.get of a list of calls. cpu=1 and Ray have {machine.cores} slots, one per core. The clock runs\n"
         "from the first submission to the last answer; opening the loop, the runtime or the cluster does not count.\n"
         f"The garbage collector comes as by default. Medians of {rounds} interleaved rounds, each begun by another\n"
-        f"contender, after one that does not count; a sample is the mean over at least {LEAST_ACTIONS:,} actions.\n"
+        f"contender, after one that does not count; a sample is the mean over at least {least_actions:,} actions.\n"
     )
 
 

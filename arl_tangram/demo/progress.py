@@ -32,8 +32,8 @@ class Bars:
     def watch(self, label: str, trajectories: int, calls: int) -> Generator[Watcher, None, None]:
         """Show a bar while the run goes on."""
         columns = (
-            rich.progress.TextColumn("{task.description:<22}"),
-            rich.progress.BarColumn(bar_width=28),
+            rich.progress.TextColumn("{task.description:<20}"),
+            rich.progress.BarColumn(bar_width=14),
             rich.progress.TextColumn("{task.fields[ended]:>3}/{task.fields[trajectories]} trajectories"),
             rich.progress.MofNCompleteColumn(),
             rich.progress.TextColumn("calls"),

@@ -95,7 +95,9 @@ def _dimensions(dimensions: Sequence[DimensionFigures]) -> list[str]:
 
 
 def _capacity(dimension: DimensionFigures) -> str:
-    unit = {CPU: " cores", MEMORY: " GiB"}.get(dimension.name, "")
+    if dimension.name == MEMORY:
+        return f"{dimension.capacity:,.1f} GiB"
+    unit = " cores" if dimension.name == CPU else ""
     window = "" if dimension.window_s is None else f" per {dimension.window_s:g} s"
     return f"{dimension.capacity:,.10g}{unit}{window}"
 

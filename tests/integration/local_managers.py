@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from arl_tangram.managers.local.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
+
+
+def keepers(owner: str) -> list[int]:
+    """Return the live keepers of an owner, those inside of bwrap."""
+    found: list[int] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            command = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            environment = Path(f"/proc/{name}/environ").read_bytes()
+            if f"ARL_TANGRAM_SANDBOX={owner}.".encode() in environment and command[1:3] == [b"-I", b"-S"]:
+                found.append(int(name))
+    return found
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from arl_tangram.managers.local.hierarchy import read_hierarchies
 from arl_tangram.managers.local.owner import CGROUP_PREFIX
 from arl_tangram.managers.local.site import IsolationChoice
 from contract.sandbox_contract import mark, processes, shell, until_there_is
-from integration.local_managers import local_manager
+from integration.local_managers import keepers, local_manager
 
 pytestmark = pytest.mark.usefixtures("bwrap")
 everywhere = pytest.mark.parametrize("cgroups", [True, False], ids=["cgroups", "advisory"])
@@ -30,7 +30,7 @@ TESTS = Path(__file__).parent.parent
 TRAINER = """
 import asyncio, os, sys
 from pathlib import Path
-from integration.local_managers import local_manager
+from integration.local_managers import keepers, local_manager
 
 async def main(root, isolation, cgroups, script, forks):
     async with local_manager(Path(root), isolation=isolation, cgroups=cgroups) as manager:
@@ -112,7 +112,7 @@ async def test_a_start_sweeps_what_lost_its_guard(tmp_path: Path, cgroups: bool)
         try:
             await until_there_is(f"sleep\0{mine}")
             (owner,) = [path.name for path in root.iterdir()]
-            (keeper,) = processes("keeper.py")
+            (keeper,) = keepers(owner)
             os.kill(trainer.pid, signal.SIGSTOP)  # so that it cannot react to the death of the keeper
             os.kill(keeper, signal.SIGKILL)
         finally:

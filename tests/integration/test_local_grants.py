@@ -14,7 +14,7 @@ from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.local.machine import parse_cpulist
 from arl_tangram.managers.local.site import IsolationChoice
 from contract.sandbox_contract import mark, processes, shell, until_there_is
-from integration.local_managers import local_manager
+from integration.local_managers import keepers, local_manager
 
 pytestmark = pytest.mark.usefixtures("bwrap")
 everywhere = pytest.mark.parametrize("cgroups", [True, False], ids=["cgroups", "advisory"])
@@ -162,7 +162,7 @@ async def test_many_commands_cost_nothing_that_stays(tmp_path: Path, cgroups: bo
                 await box.exec(["true"])
 
         await some()
-        (keeper,) = processes(box.id.partition(".")[0]) or processes("keeper.py")
+        (keeper,) = keepers(manager.site.owner.name)
         before = (len(os.listdir("/proc/self/fd")), resident_kib(keeper), len(asyncio.all_tasks()))
         await some()
         after = (len(os.listdir("/proc/self/fd")), resident_kib(keeper), len(asyncio.all_tasks()))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arl_tangram.model.elasticity import Elastic
-from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.lifecycle import Demand, RunningAction
 from arl_tangram.scheduling.policies import Policy, fixed, paper, reserved
 from property.worlds import World, make_demand, make_topology
 
@@ -31,7 +31,7 @@ class Play:
     """One victim in a world full of others."""
 
     world: World
-    duration_s: Callable[[], float]
+    duration_s: Callable[[RunningAction], float]
     feed: Callable[[Play], None]
     ended: Callable[[Play, int], None] = lambda play, action_id: None
     ends: list[tuple[float, int]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Play:
             times += [] if wakeup_s is None else [wakeup_s]
             assert times, "nothing runs, nothing will happen, and the victim waits"
             world.advance(max(0.0, min(times) - world.now))
-            if self.ends and self.ends[0][0] <= world.now:
+            while self.ends and self.ends[0][0] <= world.now:
                 _, action_id = heapq.heappop(self.ends)
                 world.finish(action_id)
                 self.ended(self, action_id)
@@ -61,8 +61,9 @@ class Play:
         """Decide until nothing more starts, and note when what started will end."""
         known = {action_id for _, action_id in self.ends}
         self.world.settle()
-        for action_id in self.world.running.keys() - known:
-            heapq.heappush(self.ends, (self.world.now + self.duration_s(), action_id))
+        for action_id, running in self.world.running.items():
+            if action_id not in known:
+                heapq.heappush(self.ends, (self.world.now + self.duration_s(running), action_id))
 
 
 def keep_waiting(*demands: Demand, each: int = 3) -> Callable[[Play], None]:
@@ -104,7 +105,7 @@ def test_a_big_action_starts_though_small_ones_keep_coming(
     world = World(topology, policy)
     demands = [make_demand(topology, f"other{i}", **other) for i, other in enumerate(others)]  # type: ignore[arg-type]
     chance = random.Random(5)
-    play = Play(world, lambda: chance.uniform(0.5, 1.5), keep_waiting(*demands))
+    play = Play(world, lambda _: chance.uniform(0.5, 1.5), keep_waiting(*demands))
     play.feed(play)
     play.decide()
     victim = world.submit(make_demand(topology, "victim", **wanted))  # type: ignore[arg-type]
@@ -115,13 +116,19 @@ def test_a_deferred_action_of_another_resource_does_not_undo_a_block() -> None:
     """The victim waits for both calls of the quota. Whenever one is free, somebody is deferred on the cores."""
     topology = make_topology(calls=1000, period_s=1)
     world = World(topology, paper(best_prefix=True))
-    calls = make_demand(topology, "calls", search=1)
+    call = make_demand(topology, "call", search=1)
     # Nothing is won by one core, everything by four: who comes second is deferred.
     tests = make_demand(topology, "tests", cpu=Elastic.of(1, 4, speedup=lambda units: units**3))
-    play = Play(world, lambda: 1.0, keep_waiting(calls, tests))
-    play.feed(play)
+    lasts_s = {"call": 1.0, "tests": 0.5, "victim": 1.0}
+    play = Play(world, lambda action: lasts_s[action.pending.demand.name], keep_waiting(call, tests))
+    for demand in (tests, tests, tests, call):
+        world.submit(demand)
     play.decide()
     world.advance(0.5)
+    _, first = heapq.heappop(play.ends)
+    world.finish(first)
+    world.submit(call)
+    play.decide()  # from now on, at every half second a call ends, and the tests that held all cores
     victim = world.submit(make_demand(topology, "victim", cpu=1, search=2))
     assert play.until_started(victim) <= ENDS
 
@@ -166,7 +173,7 @@ def test_who_waits_for_memory_that_trajectories_hold_does_not_keep_them_from_end
     step = [make_demand(topology, "step", cpu=Elastic(1, 4)), make_demand(topology, "half", cpu=0.5, memory_gib=0.5)]
     rollouts = Rollouts(world, step, held_gib=3, steps=12, at_once=8)
     chance = random.Random(2)
-    play = Play(world, lambda: chance.uniform(0.5, 1.5), rollouts.feed, rollouts.ended)
+    play = Play(world, lambda _: chance.uniform(0.5, 1.5), rollouts.feed, rollouts.ended)
     for _ in range(3):
         play.feed(play)
         play.decide()
@@ -225,7 +232,7 @@ def test_any_action_starts_whatever_arrives_behind_it(
         rollouts.feed(play)
         feed_others(play)
 
-    play = Play(world, lambda: 1.0 if equal else chance.uniform(0.01, 2), feed, rollouts.ended)
+    play = Play(world, lambda _: 1.0 if equal else chance.uniform(0.01, 2), feed, rollouts.ended)
     play.feed(play)
     play.decide()
     victim = world.submit(make_demand(topology, "victim", **wanted))  # type: ignore[arg-type]

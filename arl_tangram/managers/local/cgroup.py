@@ -46,12 +46,6 @@ class CgroupTree:
         """Return the group of a sandbox, which need not exist."""
         return SandboxGroup(self.version, {controller: folder / name for controller, folder in self.folders.items()})
 
-    def set_weight(self, fraction: float) -> None:
-        """Weigh all sandboxes together as `fraction` of one ordinary process group."""
-        if folder := self.folders.get("cpu"):
-            default = 1024 if self.version == 1 else 100
-            _write(folder / FILES[self.version].weight, str(max(2, int(default * fraction))))
-
     def remove(self) -> None:
         """Remove the tree; what is still in it stays."""
         for folder in _unique(self.folders.values()):

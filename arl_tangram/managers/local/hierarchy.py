@@ -16,7 +16,6 @@ class Files:
 
     effective_cpus: str
     quota: str
-    weight: str
     memory_limit: str
     swap_limit: str
     freeze: str
@@ -26,7 +25,6 @@ FILES: Mapping[int, Files] = {
     1: Files(
         effective_cpus="cpuset.effective_cpus",
         quota="cpu.cfs_quota_us",
-        weight="cpu.shares",
         memory_limit="memory.limit_in_bytes",
         swap_limit="memory.memsw.limit_in_bytes",
         freeze="freezer.state",
@@ -34,7 +32,6 @@ FILES: Mapping[int, Files] = {
     2: Files(
         effective_cpus="cpuset.cpus.effective",
         quota="cpu.max",
-        weight="cpu.weight",
         memory_limit="memory.max",
         swap_limit="memory.swap.max",
         freeze="cgroup.freeze",

@@ -22,13 +22,15 @@ def test_each_round_begins_with_another_and_the_first_does_not_count() -> None:
             ran.append(name)
             return len(ran) * in_flight * 1e-6  # the n-th run takes n us per action
 
-        return Contender(name, (10_000,), run)
+        return Contender(name, (10,), run)
 
     told: list[tuple[int, int]] = []
-    series = measure([contender("a"), contender("b")], (10_000,), 2, lambda size, round_: told.append((size, round_)))
+    series = measure(
+        [contender("a"), contender("b")], (10,), 2, lambda size, round_: told.append((size, round_)), least_actions=10
+    )
     assert ran == ["a", "b", "b", "a", "a", "b"]
-    assert told == [(10_000, 0), (10_000, 1), (10_000, 2)]
-    assert [(one.name, one.in_flight) for one in series] == [("a", 10_000), ("b", 10_000)]
+    assert told == [(10, 0), (10, 1), (10, 2)]
+    assert [(one.name, one.in_flight) for one in series] == [("a", 10), ("b", 10)]
     assert series[0].samples_us == pytest.approx((4.0, 5.0))
     assert series[1].samples_us == pytest.approx((3.0, 6.0))
 
@@ -40,10 +42,10 @@ def test_a_contender_runs_at_its_sizes_only() -> None:
         sizes.append(in_flight)
         return 1.0
 
-    both = Contender("both", (10_000, 20_000), lambda in_flight: 1.0)
-    series = measure([both, Contender("small", (10_000,), run)], (10_000, 20_000), 1, _quiet)
-    assert sizes == [10_000, 10_000]
-    assert [(one.name, one.in_flight) for one in series] == [("both", 10_000), ("small", 10_000), ("both", 20_000)]
+    both = Contender("both", (10, 20), lambda in_flight: 1.0)
+    series = measure([both, Contender("small", (10,), run)], (10, 20), 1, _quiet, least_actions=1)
+    assert sizes == [10, 10]
+    assert [(one.name, one.in_flight) for one in series] == [("both", 10), ("small", 10), ("both", 20)]
 
 
 def test_nobody_pays_for_anothers_garbage_and_the_collector_stays_on() -> None:
@@ -56,13 +58,15 @@ def test_nobody_pays_for_anothers_garbage_and_the_collector_stays_on() -> None:
         keep.append(keep)  # type: ignore[arg-type]
         return 1.0
 
-    measure([Contender("littering", (10_000,), run), Contender("next", (10_000,), run)], (10_000,), 1, _quiet)
+    measure([Contender("littering", (10,), run), Contender("next", (10,), run)], (10,), 1, _quiet, least_actions=1)
     assert max(pending) < 150
 
 
 def test_a_sample_of_few_in_flight_is_the_mean_of_many_runs() -> None:
     took_s = iter(range(1, 9))
-    series = measure([Contender("x", (2_500,), lambda in_flight: next(took_s))], (2_500,), 1, _quiet)
+    series = measure(
+        [Contender("x", (2_500,), lambda in_flight: next(took_s))], (2_500,), 1, _quiet, least_actions=9_999
+    )
     assert series[0].samples_us == pytest.approx([(5 + 6 + 7 + 8) / 10_000 * 1e6])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from arl_tangram.bench import show
 from arl_tangram.bench.contenders import CPU_ACTION, LIMITER, QUOTA_ACTION, RAY, SEMAPHORE
 from arl_tangram.bench.gates import Gate
@@ -54,9 +56,15 @@ def test_promises_are_told_in_one_line_each() -> None:
 def test_the_introduction_names_machine_and_versions() -> None:
     packages = {"anyio": "4.9", "ray": "2.50"}
     machine = Machine("CPython 3.11.9", "Linux 6 x86_64", "A chip", 2, (0.5, 0.25, 0.125), packages)
-    text = show.introduction(machine, 5)
+    text = show.introduction(machine, 5, 10_000)
     assert text.splitlines()[:2] == [
         "CPython 3.11.9 on Linux 6 x86_64, 2 cores of A chip, load 0.50, 0.25, 0.12",
         "anyio 4.9, ray 2.50",
     ]
     assert "Medians of 5 interleaved rounds" in text
+    assert "at least 10,000 actions" in text
+
+
+@pytest.mark.parametrize(("load", "busy"), [(0.4, False), (0.6, True)])
+def test_load_of_others_is_noticed(load: float, busy: bool) -> None:
+    assert Machine("", "", "", 2, (load, 9.0, 9.0), {}).is_busy is busy

@@ -79,7 +79,7 @@ ACTIONS = [
     declared(cpu=Elastic(1, 4)),
     declared(cpu=Elastic.of(2, 4), timeout=1.5),
     declared(cpu=1, quota={"api": 1}, queue_timeout=2),
-    declared(cpu=Elastic(1, 4), memory_gib=2, quota={"rate": 1}),
+    declared(cpu=Elastic(1, 4), memory_gib=0.25, quota={"rate": 1}),
     declared(quota={"api": 2}, timeout=0.75),
     declared(quota={"rate": 1}, priority=-1),
     declared(),

@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(self._scheduled)._scheduled = False
         if not self._scheduled:
             waiting = [task for task in asyncio.all_tasks(self) if not task.done()]
-            raise StuckError(f"nothing is ready and no timer is set at {self._now_s} s; waiting: {waiting}")
+            raise StuckError(f"nothing is ready, no timer is set at {self._now_s} s; {len(waiting)} wait: {waiting[:3]}")
         self._now_s = max(self._now_s, self._scheduled[0].when())
         if self._now_s > LIMIT_S:
             raise StuckError(f"still waiting at {self._now_s} s")

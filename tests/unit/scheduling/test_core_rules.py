@@ -105,6 +105,26 @@ def test_a_deferred_action_keeps_its_place_and_holds_nothing() -> None:
     assert list(world.running) == [2]
 
 
+def test_deferring_somebody_does_not_undo_the_block_of_who_is_ahead() -> None:
+    """The third waits for both calls. That the fifth is deferred on the cores does not let the sixth take one."""
+    better_alone = make_demand(TOPOLOGY, "alone", cpu=Elastic.of(1, 4, speedup=lambda units: units**3))
+    victim = make_demand(TOPOLOGY, "victim", cpu=1, search=2)
+    world = World(TOPOLOGY, paper(best_prefix=True))
+    for demand in (FOUR_CORES, CALL, victim, better_alone, better_alone, CALL):
+        world.submit(demand)
+    world.settle()
+    assert set(world.running) == {1, 2}
+    world.advance(1)
+    world.finish(1)
+    world.settle()
+    assert set(world.running) == {2, 4}
+    world.advance(10)
+    world.finish(2)
+    world.finish(4)
+    world.settle()
+    assert 3 in world.running
+
+
 def test_deferral_is_told_once() -> None:
     core = SchedulerCore(TOPOLOGY, paper(best_prefix=True), record=True)
     better_alone = make_demand(TOPOLOGY, "alone", cpu=Elastic.of(1, 4, speedup=lambda units: units**3))

@@ -1,0 +1,139 @@
+"""The threads of plain bodies: reused, pinned while they run, and harmless when the loop is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+import arl_tangram as tangram
+from arl_tangram import Tangram
+from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.testing import assert_idle
+
+
+@tangram.action()
+def who() -> int:
+    return threading.get_ident()
+
+
+async def test_an_idle_thread_is_used_again() -> None:
+    async with Tangram() as tg:
+        assert len({await who() for _ in range(20)}) == 1
+        assert_idle(tg)
+
+
+async def test_there_are_no_more_threads_than_allowed() -> None:
+    most = running = 0
+    lock = threading.Lock()
+    all_in = threading.Barrier(3)
+
+    @tangram.action()
+    def meets() -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        all_in.wait(60)
+        with lock:
+            running -= 1
+
+    async with Tangram(max_threads=3) as tg:
+        await asyncio.gather(*(meets() for _ in range(9)))
+        assert most == 3
+        assert tg.statistics().dimensions["threads"].capacity == 3
+        assert_idle(tg)
+
+
+async def test_a_body_sees_the_context_of_its_caller() -> None:
+    variable = ContextVar("variable", default="default")
+
+    @tangram.action()
+    def look() -> str:
+        before = variable.get()
+        variable.set("body")
+        return before
+
+    async with Tangram():
+        variable.set("caller")
+        assert await look() == "caller"
+        assert variable.get() == "caller"
+
+
+async def test_a_thread_is_pinned_while_its_body_runs() -> None:
+    everywhere = os.sched_getaffinity(0)
+    one = min(everywhere)
+    threads = BodyThreads()
+
+    def where() -> tuple[int, set[int]]:
+        return threading.get_native_id(), os.sched_getaffinity(0)
+
+    try:
+        identity, cores = await threads.run(where, (one,))
+        assert cores == {one}
+        assert await threads.run(where, ()) == (identity, everywhere)
+        _, cores = await threads.run(where, (1_000_000,))
+        assert cores == everywhere, "a core that is not there does not keep the body from running"
+    finally:
+        threads.close()
+
+
+async def test_a_result_that_nobody_waits_for_is_dropped_and_the_thread_is_used_again() -> None:
+    release = threading.Event()
+    threads = BodyThreads()
+
+    def late() -> int:
+        release.wait()
+        return threading.get_ident()
+
+    unwanted = threads.run(late, ())
+    unwanted.cancel()
+    other = await threads.run(threading.get_ident, ())
+    release.set()
+    seen = {other}
+    while len(seen) < 2:
+        both = [threads.run(threading.get_ident, ()) for _ in range(2)]
+        seen |= set(await asyncio.gather(*both))
+        await asyncio.sleep(0.001)
+    threads.close()
+    assert len(seen) == 2
+
+
+def test_a_body_may_end_after_the_loop_was_closed() -> None:
+    release = threading.Event()
+    threads = BodyThreads()
+    seen: list[threading.Thread] = []
+
+    def late() -> None:
+        seen.append(threading.current_thread())
+        release.wait()
+
+    async def main() -> None:
+        threads.run(late, ())
+        while not seen:
+            await asyncio.sleep(0.001)
+        threads.close()
+
+    asyncio.run(main())
+    release.set()
+    seen[0].join(10)
+    assert not seen[0].is_alive()
+    assert seen[0].daemon
+
+
+@pytest.mark.parametrize("error", [ValueError("own"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+async def test_a_thread_survives_what_its_body_raises(error: BaseException) -> None:
+    threads = BodyThreads()
+
+    def raises() -> None:
+        raise error
+
+    identity = await threads.run(threading.get_ident, ())
+    future = threads.run(raises, ())
+    await asyncio.wait([future])
+    assert future.exception() is error
+    assert await threads.run(threading.get_ident, ()) == identity
+    threads.close()
