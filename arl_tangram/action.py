@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
@@ -173,7 +174,8 @@ def invocable_of(function: object) -> Invocable:
 
 
 def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
-    invocable = Invocable(spec=spec, body=body, signature=_signature(spec.name, body))
+    signature = _signature(spec.name, body)
+    invocable = Invocable(spec=spec, body=body, signature=signature, positional=_positional(signature))
 
     @functools.wraps(body)
     async def scheduled(*args: Any, **kwargs: Any) -> Any:
@@ -196,6 +198,18 @@ def _name(body: object) -> str:
     if not callable(body) or not hasattr(body, "__qualname__") or not hasattr(body, "__module__"):
         raise DefinitionError(f"@action(...) takes a function, not {body!r}")
     return f"{body.__module__}:{body.__qualname__}"
+
+
+def _positional(signature: inspect.Signature) -> range:
+    """Return how many positional arguments fit when there are no keywords."""
+    kinds = inspect.Parameter
+    parameters = signature.parameters.values()
+    if any(p.kind is kinds.KEYWORD_ONLY and p.default is kinds.empty for p in parameters):
+        return range(0)
+    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    required = sum(p.default is kinds.empty for p in positional)
+    unbounded = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+    return range(required, sys.maxsize if unbounded else len(positional) + 1)
 
 
 def _signature(name: str, body: Callable[..., Any]) -> inspect.Signature:

@@ -24,11 +24,19 @@ from arl_tangram.model.sandbox import Sandbox
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Invocable:
-    """What a runtime needs to know of an action: its declaration, its body and the body's signature."""
+    """What a runtime needs to know of an action.
+
+    Attributes:
+        spec: its declaration.
+        body: the undecorated function.
+        signature: of the body.
+        positional: with no keywords, these numbers of positional arguments fit the signature.
+    """
 
     spec: ActionSpec
     body: Callable[..., Any]
     signature: Signature
+    positional: range
 
 
 class TrajectoryScope(Protocol):

@@ -54,7 +54,7 @@ class Workshop:
     on_event: Callable[[Event], None]
     loop: asyncio.AbstractEventLoop
     live: dict[int, Invocation] = field(default_factory=dict[int, "Invocation"])
-    trajectories: set[Any] = field(default_factory=set[Any])
+    trajectories: dict[Any, None] = field(default_factory=dict[Any, None])
     timer_context: Context = field(default_factory=Context)
 
     def invocations(self) -> list[Invocation]:
@@ -92,8 +92,8 @@ class Invocation:
     """One call, from its submission to its end; also what the body sees as the active action."""
 
     __slots__ = (
-        "_answer", "_args", "_cleaning", "_context", "_deadline", "_detached", "_grace", "_interrupt", "_invocable",
-        "_kwargs", "_lease", "_milli_cores", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering",
+        "_answer", "_args", "_cleaning", "_context", "_deadline", "_grace", "_interrupt", "_invocable", "_kwargs",
+        "_lease", "_milli_cores", "_outlived", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering",
         "pending", "running",
     )  # fmt: skip
 
@@ -123,7 +123,7 @@ class Invocation:
         self._lease: CpuLease | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._interrupt: BaseException | None = None
-        self._detached = False
+        self._outlived = False
         self._milli_cores = 0
         self._started_at_s: float | None = None
 
@@ -191,7 +191,6 @@ class Invocation:
 
     def detach(self) -> None:
         """Let go of a body that outlives the runtime."""
-        self._detached = True
         if self._task is not None:
             self._task.cancel()
 
@@ -247,8 +246,9 @@ class Invocation:
             body_s = self._workshop.loop.time() - started_at_s
             if self._deadline is not None:
                 self._deadline.cancel()
-            error = await self._leave() or error
-            self._conclude(value, self._interrupt or error, body_s)
+            if not self._outlived:
+                error = await self._leave() or error
+                self._conclude(value, self._interrupt or error, body_s)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
 
@@ -290,10 +290,14 @@ class Invocation:
             try:
                 await asyncio.shield(done)
             except asyncio.CancelledError:
-                if self._detached:
-                    raise  # the thread is a daemon and nobody waits for it any more
-                if not done.done() and self._interrupt is None:
-                    self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
+                if done.done():
+                    break
+                # No thread is ended by cancelling: the runtime lets go of it, or the loop is being ended
+                # by somebody who must not have to wait for the thread.
+                self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
+                self._outlived = True
+                done.add_done_callback(self._thread_ended)
+                raise
             except BaseException:  # noqa: BLE001 - `done` has ended; its result is read below
                 break
         value = done.result()
@@ -303,6 +307,14 @@ class Invocation:
             raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
         return value
 
+    def _thread_ended(self, done: asyncio.Future[Any]) -> None:
+        """Give back what a thread held that outlived the task of its body."""
+        if not done.cancelled():
+            done.exception()  # nobody asks for it any more
+        if self._lease is not None:
+            self._lease.release()
+        self._conclude(None, self._interrupt, 0.0)
+
     def _time_out(self) -> None:
         timeout = self._invocable.spec.timeout
         self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {timeout:g} s"))
@@ -310,7 +322,7 @@ class Invocation:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         """Conclude a task that was cancelled before its first step, and so never ran at all."""
         self._task = None
-        if self.pending.id in self._workshop.live:
+        if self.pending.id in self._workshop.live and not self._outlived:
             error = self._interrupt or BodyCancelledError(f"the task of {self.name} was cancelled before it began")
             self._conclude(None, error, 0.0)
         if not task.cancelled():

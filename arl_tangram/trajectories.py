@@ -143,7 +143,7 @@ class Trajectory:
             if self._creating is not None:
                 await self._remove_sandbox(self._creating)
         finally:
-            self._workshop.trajectories.discard(self)
+            self._workshop.trajectories.pop(self, None)
             self._workshop.dispatcher.close(self._id)
 
     @staticmethod
@@ -160,7 +160,7 @@ class Trajectory:
     def granted(self, running: RunningAction | None) -> None:
         """It holds what it asked for from now on."""
         self._state = "admitted"
-        self._workshop.trajectories.add(self)  # from here on, a closing runtime ends it
+        self._workshop.trajectories[self] = None  # from here on, a closing runtime ends it
         if not self._admitted.done():
             self._admitted.set_result(None)
 

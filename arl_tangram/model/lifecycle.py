@@ -1,10 +1,14 @@
-"""The states of an action, each a type: `ActionSpec` → `PendingAction` → `RunningAction` → `FinishedAction`."""
+"""The states of an action, each a type: `ActionSpec` → `PendingAction` → `RunningAction` → `FinishedAction`.
+
+What is made for every call is a named tuple: a frozen dataclass takes three times as long to make.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import Speedup
@@ -84,8 +88,7 @@ class Demand:
     reserved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAction:
+class PendingAction(NamedTuple):
     """A call that has been submitted and waits.
 
     Attributes:
@@ -105,8 +108,7 @@ class PendingAction:
     turn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAction:
+class RunningAction(NamedTuple):
     """A call that holds units.
 
     Attributes:
@@ -122,8 +124,7 @@ class RunningAction:
     expected_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedAction:
+class FinishedAction(NamedTuple):
     """The measurements of a call that has ended, in seconds.
 
     Attributes:

@@ -144,6 +144,9 @@ class SchedulerCore:
             check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
             self._forget_dead_expiries()
+            if len(self._expiries) > 2 * self.waiting + 64:  # who does not wait any more needs no deadline
+                self._expiries = [entry for entry in self._expiries if self._is_waiting(entry[1])]
+                heapq.heapify(self._expiries)
             heapq.heappush(self._expiries, (action.submitted_at_s + action.demand.queue_timeout, action.id))
         self._note(ActionSubmitted(action.submitted_at_s, action))
         if action.turn and state is not None:

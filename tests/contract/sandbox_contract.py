@@ -49,6 +49,16 @@ async def until_there_is(text: str) -> None:
             await asyncio.sleep(0.005)
 
 
+async def longest_turn_s(work: asyncio.Future[object]) -> float:
+    """Return the longest time that the loop computed between two looks at it, whatever else the machine does."""
+    longest_s, before_s = 0.0, time.thread_time()
+    while not work.done():
+        await asyncio.sleep(0.005)
+        now_s = time.thread_time()
+        longest_s, before_s = max(longest_s, now_s - before_s), now_s
+    return longest_s
+
+
 def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
@@ -181,17 +191,13 @@ class SandboxContract:
 
     async def test_floods_of_output_take_bounded_memory_and_leave_the_loop_alone(self, box: Sandbox) -> None:
         before = _reset_peak_kib()
-        late_s = 0.0
         flood = asyncio.ensure_future(box.exec(shell("yes | head -c 500000000")))
-        while not flood.done():
-            slept_s = time.monotonic()
-            await asyncio.sleep(0.01)
-            late_s = max(late_s, time.monotonic() - slept_s - 0.01)
+        longest_s = await longest_turn_s(flood)
         done = await flood
         assert done.truncated
         assert len(done.stdout) == 1 << 20
         assert _peak_kib() - before < 50_000
-        assert late_s < 0.2  # a flood handled in one go would take seconds
+        assert longest_s < 0.1  # a flood handled in one go would take seconds
 
     async def test_spilled_output_is_whole(self, box: Sandbox) -> None:
         done = await box.exec(shell("seq 1 100000; echo oh >&2"), max_output_bytes=1000, spill=True)

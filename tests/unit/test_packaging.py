@@ -24,7 +24,7 @@ def _names(requirements: list[str]) -> set[str]:
 
 def test_the_installed_package_is_this_checkout() -> None:
     assert Path(arl_tangram.__file__).parent == ROOT / "arl_tangram"
-    assert importlib.metadata.version("arl-tangram") == arl_tangram.__version__ == arl_tangram.__version__
+    assert importlib.metadata.version("arl-tangram") == arl_tangram.__version__
 
 
 def test_type_information_is_shipped() -> None:

@@ -36,6 +36,15 @@ class Command:
     spill_folder: str | None
 
 
+class NotStartedError(Exception):
+    """The keeper could not start a command: `subject` is `program` or `cwd`."""
+
+    def __init__(self, errno: int, subject: str) -> None:
+        super().__init__(f"{subject}: {os.strerror(errno)}")
+        self.errno = errno
+        self.subject = subject
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended; `start_s` and `end_s` are on the monotonic clock, measured by the keeper."""
@@ -111,13 +120,14 @@ class Commands:
         """
         self.check()
         number = str(next(self._numbers))
+        request = _spawn_request(number, command)
         outputs: list[Output] = []
         status: asyncio.Future[_Status] = self._loop.create_future()
         try:
             spilled = await self._open_outputs(outputs, command, number)
             stdin = await self._open_stdin(command.stdin)
             self._running[number] = status
-            self._spawn(number, command, [stdin, *(output.take_sink() for output in outputs)])
+            self.channel.send(request, [stdin, *(output.take_sink() for output in outputs)])
             timed_out = await self._wait_or_kill(number, status, command.timeout_s)
             ended = await status
             stdout, stderr = [await output.finish() for output in outputs]
@@ -190,13 +200,6 @@ class Commands:
             raise
         return opened[0]
 
-    def _spawn(self, number: str, command: Command, descriptors: Sequence[int]) -> None:
-        env = {**command.env, "ARL_TANGRAM_EXEC": number}
-        fields = [b"spawn", number.encode(), os.fsencode(command.cwd), str(len(command.argv)).encode()]
-        fields += map(os.fsencode, command.argv)
-        fields += (os.fsencode(f"{name}={value}") for name, value in env.items())
-        self.channel.send(fields, descriptors)
-
     async def _wait_or_kill(self, number: str, status: asyncio.Future[_Status], timeout_s: float | None) -> bool:
         """Wait for the end of a command; kill it when the time is up, which is returned, or when cancelled."""
         try:
@@ -224,7 +227,7 @@ class Commands:
                 self._left = left == "1"
                 _resolve(self._running.get(number), _Status(int(code), float(start), float(end), float(cpu)))
             case ["failed", number, errno, subject]:
-                _fail(self._running.get(number), OSError(int(errno), os.strerror(int(errno)), subject))
+                _fail(self._running.get(number), NotStartedError(int(errno), subject))
             case ["killed", token, clean, left]:
                 self._left = left == "1"
                 _resolve(self._kills.get(token), clean == "1")
@@ -258,6 +261,14 @@ class Commands:
             _fail(future, error)
         for killing in self._kills.values():
             _resolve(killing, False)
+
+
+def _spawn_request(number: str, command: Command) -> list[bytes]:
+    env = {**command.env, "ARL_TANGRAM_EXEC": number}
+    fields = [b"spawn", number.encode(), os.fsencode(command.cwd), str(len(command.argv)).encode()]
+    fields += map(os.fsencode, command.argv)
+    fields += (os.fsencode(f"{name}={value}") for name, value in env.items())
+    return fields
 
 
 async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:

@@ -180,6 +180,9 @@ class Keeper:
     def _spawn(self, fields: list[bytes], fds: list[int]) -> None:
         command, cwd, argc = fields[0].decode(), fields[1], int(fields[2])
         argv = fields[3 : 3 + argc]
+        if len(fds) != 3:  # this process has no room for more descriptors
+            self._answer("failed", command, 24, "program")  # EMFILE
+            return
         env = dict(entry.split(b"=", 1) for entry in fields[3 + argc :])
         try:
             os.chdir(cwd)

@@ -33,17 +33,28 @@ class Owner:
     Attributes:
         name: PID namespace, process number, start time of the process in clock ticks since boot, and a random part.
         folder: where its sandboxes are.
-        made_root: whether the root was made for it.
     """
 
     name: str
     folder: str
-    made_root: bool
 
 
 def default_root() -> str:
     """Return the folder for sandboxes of this user."""
     return os.path.join(tempfile.gettempdir(), f"arl_tangram-{os.getuid()}")
+
+
+def make_root(root: str) -> bool:
+    """Create the folder for sandboxes if there is none; return whether it was created.
+
+    Raises:
+        ConfigurationError: it is a link or somebody else's.
+    """
+    made = not os.path.lexists(root)
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    if os.path.islink(root) or os.lstat(root).st_uid != os.getuid():
+        raise ConfigurationError(f"the folder for sandboxes, {root}, is a link or not of user {os.getuid()}")
+    return made
 
 
 def claim(root: str) -> Owner:
@@ -52,22 +63,22 @@ def claim(root: str) -> Owner:
     Raises:
         ConfigurationError: the root is somebody else's.
     """
-    made_root = not os.path.lexists(root)
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    status = os.lstat(root)
-    if not os.path.isdir(root) or os.path.islink(root) or status.st_uid != os.getuid():
-        raise ConfigurationError(
-            f"the folder for sandboxes, {root}, is a link or does not belong to user {os.getuid()}"
-        )
-    name = f"{_namespace()}-{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(3)}"
+    unnamed = _unnamed_folder(root)
     # Filled before it gets its name: a folder with a valid name always tells its boot.
-    unnamed = tempfile.mkdtemp(prefix=".claim-", dir=root)
-    Path(unnamed, "owner.json").write_text(
-        json.dumps({"pid": os.getpid(), "started": started(os.getpid()), "boot": _boot()})
-    )
+    told = {"pid": os.getpid(), "started": started(os.getpid()), "boot": _boot()}
+    Path(unnamed, "owner.json").write_text(json.dumps(told))
+    name = f"{_namespace()}-{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(3)}"
     folder = os.path.join(root, name)
     os.rename(unnamed, folder)
-    return Owner(name, folder, made_root)
+    return Owner(name, folder)
+
+
+def _unnamed_folder(root: str) -> str:
+    """Create a folder in the root; the last owner of another process may remove the root at any moment."""
+    while True:
+        make_root(root)
+        with contextlib.suppress(FileNotFoundError):
+            return tempfile.mkdtemp(prefix=".claim-", dir=root)
 
 
 def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import anyio
 
-from arl_tangram.errors import SandboxLostError, UsageError
+from arl_tangram.errors import UsageError
 from arl_tangram.managers.local.cgroup import SandboxGroup
-from arl_tangram.managers.local.commands import Command, Commands, finish_anyway
+from arl_tangram.managers.local.commands import Command, Commands, NotStartedError, finish_anyway
 from arl_tangram.managers.local.cores import Placement
 from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
@@ -94,11 +94,9 @@ class LocalSandbox:
         )
         try:
             ended = await self._commands.run(command, meter.add_command)
-        except OSError as error:
-            if isinstance(error, SandboxLostError) or error.errno is None:
-                raise
-            subject = cwd if error.filename == "cwd" else argv[0]
-            raise OSError(error.errno, error.strerror, subject) from None
+        except NotStartedError as error:
+            subject = cwd if error.subject == "cwd" else argv[0]
+            raise OSError(error.errno, os.strerror(error.errno), subject) from None
         finally:
             meter.add_call(entered_s, time.monotonic())
         return ExecResult(

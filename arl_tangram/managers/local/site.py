@@ -16,18 +16,26 @@ from arl_tangram.managers.local.cgroup import NOTHING, CgroupTree, SandboxGroup,
 from arl_tangram.managers.local.files import Folders, remove_tree
 from arl_tangram.managers.local.hierarchy import read_hierarchies
 from arl_tangram.managers.local.isolation import Isolation, find_isolation, without_bwrap
-from arl_tangram.managers.local.owner import CGROUP_PREFIX, Owner, claim, default_root, remove_cgroups, sweep
+from arl_tangram.managers.local.owner import CGROUP_PREFIX, Owner, claim, default_root, make_root, remove_cgroups, sweep
 
 IsolationChoice = Literal["auto", "bwrap", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place for sandboxes, which are numbered."""
+    """A place for sandboxes, which are numbered.
+
+    Attributes:
+        owner: who we are.
+        tree: the cgroups that we could have.
+        isolation: how sandboxes are separated.
+        made_root: whether the folder for sandboxes was created for us.
+    """
 
     owner: Owner
     tree: CgroupTree
     isolation: Isolation
+    made_root: bool
 
     def sandbox_id(self, number: int) -> str:
         """Return the name of a sandbox, unique on this machine."""
@@ -63,7 +71,7 @@ class Site:
             remove_cgroups(self.tree.version, folder)
         remove_tree(self.owner.folder)
         root = os.path.dirname(self.owner.folder)
-        if self.owner.made_root or root == os.path.realpath(default_root()):
+        if self.made_root or root == os.path.realpath(default_root()):
             with contextlib.suppress(OSError):  # another owner is there
                 os.rmdir(root)
 
@@ -103,7 +111,8 @@ def open_site(root: str, core_ids: Sequence[int], *, isolation: IsolationChoice,
     if isolation == "bwrap" and not found.bwrap:
         raise ConfigurationError(f"isolation='bwrap' was asked, and {found.reason}")
     hierarchies = read_hierarchies()
+    made_root = make_root(root)
     sweep(root, hierarchies)
     owner = claim(root)
     tree = plant(hierarchies, CGROUP_PREFIX + owner.name, core_ids) if cgroups else NOTHING
-    return Site(owner, tree, found)
+    return Site(owner, tree, found, made_root)

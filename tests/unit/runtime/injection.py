@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, turns
-
 from arl_tangram import Quota, Tangram
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import VirtualLoop, run_virtually, turns
 
 
 @dataclass(eq=False)

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import ArgumentsError, DefinitionError, Elastic, InfeasibleError, Quota, Tangram, UsageError
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import virtual
 
 
 @tangram.action(cpu=1, timeout=60)
@@ -206,7 +206,7 @@ def around_it_again() -> Any:
     return around_coroutine()
 
 
-class Callable_:
+class CallableThing:
     async def __call__(self) -> None: ...
 
 
@@ -226,8 +226,8 @@ class Callable_:
         ({}, around_coroutine, "async def"),
         ({}, around_it_again, "async def"),
         ({}, functools.partial(coroutine), "takes a function"),
-        ({}, Callable_(), "takes a function"),
-        ({}, Callable_, "class"),
+        ({}, CallableThing(), "takes a function"),
+        ({}, CallableThing, "class"),
         ({}, 3, "takes a function"),
         ({}, None, "takes a function"),
         ({}, max, "signature"),

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import (
@@ -26,6 +24,8 @@ from arl_tangram import (
 )
 from arl_tangram.managers.quota import QuotaHandle, parse_retry_after
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import virtual
 
 
 def now_s() -> float:
@@ -233,7 +233,9 @@ async def test_more_than_an_hour_counts_as_an_hour() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [-1, "-5", "nan", math.nan, "inf", math.inf, "soon", "", None, [], b"\xff", 10**400, "1" * 400], ids=lambda value: repr(value)[:9]
+    "value",
+    [-1, "-5", "nan", math.nan, "inf", math.inf, "soon", "", None, [], b"\xff", 10**400, "1" * 400],
+    ids=lambda value: repr(value)[:9],
 )
 def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
     paused: list[float] = []
@@ -345,7 +347,7 @@ async def test_nesting_is_seen_through_tasks_of_the_body() -> None:
         return await asyncio.create_task(child())
 
     async with Tangram(CountingPool()) as tg:
-        with pytest.raises(NestedActionError, match="spawns → .*child"):
+        with pytest.raises(NestedActionError, match=r"spawns → .*child"):
             await spawns()
         assert_idle(tg)
 

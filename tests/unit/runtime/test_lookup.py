@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import NoRuntimeError, RuntimeClosedError, Tangram, UsageError, WrongLoopError
 from arl_tangram.context import current_runtime, runtime_var
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import virtual
 
 
 @tangram.action()
@@ -32,7 +32,7 @@ async def without_context(call: Coroutine[Any, Any, str]) -> str:
 
 @virtual
 async def test_outside_of_any_runtime_the_error_counts_none() -> None:
-    with pytest.raises(NoRuntimeError, match="^0 runtimes are open"):
+    with pytest.raises(NoRuntimeError, match=r"^0 runtimes are open"):
         await ping()
     with pytest.raises(NoRuntimeError):
         tangram.trajectory()
@@ -51,12 +51,12 @@ async def test_of_two_runtimes_the_current_one_is_used() -> None:
     async with Tangram(CountingPool()) as outer:
         async with Tangram(CountingPool()) as inner:
             assert current_runtime() is inner
-            with pytest.raises(NoRuntimeError, match="^2 runtimes are open"):
+            with pytest.raises(NoRuntimeError, match=r"^2 runtimes are open"):
                 await without_context(ping())
             assert await without_context(outer.run(ping)) == "pong"
         assert current_runtime() is outer
         assert await ping() == "pong"
-    with pytest.raises(NoRuntimeError, match="^0 runtimes"):
+    with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
         await ping()
     assert runtime_var.get() is None
 
@@ -123,7 +123,7 @@ def test_a_runtime_whose_loop_is_closed_is_not_open_any_more() -> None:
     forgotten = asyncio.run(forget())
 
     async def again() -> None:
-        with pytest.raises(NoRuntimeError, match="^0 runtimes"):
+        with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
             await ping()
         async with Tangram():
             assert await without_context(ping()) == "pong"
@@ -221,7 +221,7 @@ def test_two_quotas_of_one_name_are_refused() -> None:
 @virtual
 async def test_a_manager_that_does_not_start_leaves_the_runtime_closed() -> None:
     class Broken(CountingPool):
-        def manager(self):  # noqa: ANN202
+        def manager(self):
             manager = super().manager()
 
             async def start() -> None:
@@ -234,7 +234,7 @@ async def test_a_manager_that_does_not_start_leaves_the_runtime_closed() -> None
     with pytest.raises(OSError, match="no cores today"):
         await tg.__aenter__()
     assert not tg.is_open
-    with pytest.raises(NoRuntimeError, match="^0 runtimes"):
+    with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
         await ping()
     with pytest.raises(RuntimeClosedError, match="closed"):
         await tg.__aenter__()

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import Failure, Tangram, UsageError
 from arl_tangram.testing import assert_idle
+from unit.runtime.injection import Scene, at_every_step
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import virtual
 
 
 def now_s() -> float:

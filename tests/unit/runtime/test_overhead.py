@@ -9,11 +9,11 @@ import weakref
 from contextvars import ContextVar
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual, virtual_loop
 
 import arl_tangram as tangram
 from arl_tangram import Quota, Tangram
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import turns, virtual, virtual_loop
 
 
 class Big:

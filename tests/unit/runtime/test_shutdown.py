@@ -7,13 +7,13 @@ import logging
 import threading
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, RuntimeClosedError, ShutdownError, Tangram
 from arl_tangram.testing import assert_idle
 from arl_tangram.trace.sink import MemorySink
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import turns, until, virtual
 
 
 def now_s() -> float:
@@ -69,13 +69,18 @@ async def test_callers_that_wait_or_run_are_told() -> None:
 
 @virtual
 async def test_leaving_by_an_exception_passes_it_on() -> None:
-    with pytest.raises(KeyError, match="own"):
+    calls: list[asyncio.Task[str]] = []
+
+    async def fails() -> None:
         async with Tangram(CountingPool()):
-            call = asyncio.create_task(sleep(10))
+            calls.append(asyncio.create_task(sleep(10)))
             await asyncio.sleep(1)
             raise KeyError("own")
+
+    with pytest.raises(KeyError, match="own"):
+        await fails()
     with pytest.raises(ShutdownError):
-        await call
+        await calls[0]
 
 
 @virtual
@@ -217,6 +222,7 @@ async def test_a_runtime_can_be_closed_from_a_body() -> None:
         await closes(tg)
     await tg.aclose()
     assert now_s() < 10
+    await turns(5)
     assert pool.is_whole
 
 
@@ -231,15 +237,18 @@ async def test_stuck_threads_do_not_hold_up_the_end(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         async with Tangram(pool) as tg:
             calls = [asyncio.create_task(stuck()) for _ in range(3)]
-            while tg.statistics().running < 3:
-                await asyncio.sleep(0)
+            await until(lambda: pool.made.milli_free == 1000)
             await asyncio.sleep(0.05)
             begun_s = now_s()
         assert now_s() - begun_s < 2, "there is nothing to wait for"
     assert caplog.messages == [f"{stuck.spec.name} outlives the runtime; what it runs was not ended"] * 3
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [ShutdownError] * 3
+    assert tg.statistics().lingering == (stuck.spec.name,) * 3
+    assert pool.made.milli_free == 1000, "they still run"
     release.set()
+    await until(lambda: tg.statistics().running == 0)
+    assert pool.is_whole
 
 
 async def test_idle_threads_end_with_the_runtime() -> None:

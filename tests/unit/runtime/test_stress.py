@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, turns
 
 import arl_tangram as tangram
 from arl_tangram import Elastic, Quota, Tangram, policies
 from arl_tangram.scheduling.policies import Policy
 from arl_tangram.testing import assert_idle
 from arl_tangram.trace.sink import MemorySink
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import VirtualLoop, run_virtually, turns
 
 POLICIES = [policies.paper(best_prefix=True), policies.paper(), policies.fixed(2), policies.reserved(2)]
 
@@ -206,7 +206,5 @@ PLANS = st.builds(
     policy=st.sampled_from(POLICIES),
     clean_s=st.sampled_from([0.0, 0.25]),
 )
-def test_any_small_set_of_rollouts_ends_as_planned(
-    rollouts: list[list[Plan]], policy: Policy, clean_s: float
-) -> None:
+def test_any_small_set_of_rollouts_ends_as_planned(rollouts: list[list[Plan]], policy: Policy, clean_s: float) -> None:
     run(rollouts, policy, clean_s=clean_s)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from unit.runtime.virtual import turns, virtual
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, ExecResult, Quota, Sandbox, SandboxLostError, Tangram
 from arl_tangram.testing import FakePool, assert_idle
+from unit.runtime.virtual import turns, virtual
 
 
 @tangram.action(cpu=1)

@@ -13,6 +13,8 @@ import arl_tangram as tangram
 from arl_tangram import Tangram
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import until
 
 
 @tangram.action()
@@ -89,6 +91,8 @@ async def test_a_result_that_nobody_waits_for_is_dropped_and_the_thread_is_used_
         release.wait()
         return threading.get_ident()
 
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
     unwanted = threads.run(late, ())
     unwanted.cancel()
     other = await threads.run(threading.get_ident, ())
@@ -100,6 +104,7 @@ async def test_a_result_that_nobody_waits_for_is_dropped_and_the_thread_is_used_
         await asyncio.sleep(0.001)
     threads.close()
     assert len(seen) == 2
+    assert not errors
 
 
 def test_a_body_may_end_after_the_loop_was_closed() -> None:
@@ -113,8 +118,7 @@ def test_a_body_may_end_after_the_loop_was_closed() -> None:
 
     async def main() -> None:
         threads.run(late, ())
-        while not seen:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(seen))
         threads.close()
 
     asyncio.run(main())
@@ -137,3 +141,29 @@ async def test_a_thread_survives_what_its_body_raises(error: BaseException) -> N
     assert future.exception() is error
     assert await threads.run(threading.get_ident, ()) == identity
     threads.close()
+
+
+async def test_a_thread_keeps_its_units_though_somebody_cancels_all_tasks() -> None:
+    """As `asyncio.run` does at its end; here the loop goes on."""
+    release = threading.Event()
+
+    @tangram.action(cpu=3)
+    def stuck() -> None:
+        release.wait()
+
+    pool = CountingPool(cores=4)
+    async with Tangram(pool) as tg:
+        call = asyncio.create_task(stuck())
+        await until(lambda: pool.made.milli_free == 1000)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        (result,) = await asyncio.gather(call, return_exceptions=True)
+        assert isinstance(result, (asyncio.CancelledError, tangram.BodyCancelledError))
+        state = tg.statistics()
+        assert state.lingering == (stuck.spec.name,)
+        assert state.dimensions["cpu"].used == 3
+        assert pool.made.milli_free == 1000
+        release.set()
+        await until(lambda: tg.statistics().running == 0)
+        assert_idle(tg)
+        assert pool.is_whole

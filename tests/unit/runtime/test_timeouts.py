@@ -7,12 +7,12 @@ import traceback
 from typing import Any
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, virtual
 
 import arl_tangram as tangram
 from arl_tangram import BodyCancelledError, InfrastructureError, QueueTimeout, Quota, RunTimeout, Tangram
 from arl_tangram.testing import assert_idle
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import VirtualLoop, run_virtually, virtual
 
 
 def now_s() -> float:
@@ -150,7 +150,7 @@ async def test_a_deaf_body_lingers_visibly_and_is_cancelled_again() -> None:
         assert tg.statistics().waiting == 1
         assert await waiting == "done"
         assert now_s() == 2.875, "it started as soon as the body had really ended, at 1.875 s"
-        assert CANCELS == [0.25 * (i + 1) for i in range(7)]
+        assert [0.25 * (i + 1) for i in range(7)] == CANCELS
         assert_idle(tg)
         assert pool.is_whole
 

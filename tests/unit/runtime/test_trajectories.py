@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
 
 import arl_tangram as tangram
 from arl_tangram import (
@@ -27,6 +25,8 @@ from arl_tangram import (
 from arl_tangram.model.events import TrajectoryClosed, TrajectoryOpened
 from arl_tangram.testing import FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
+from unit.runtime.pools import CountingPool
+from unit.runtime.virtual import turns, virtual
 
 
 def now_s() -> float:
@@ -235,7 +235,9 @@ async def test_leaving_ends_the_actions_that_were_left_behind() -> None:
     pool = CountingPool(clean_s=0.5)
     async with Tangram(pool, Quota("api", concurrency=1)) as tg:
         async with tangram.trajectory():
-            left = [asyncio.create_task(call) for call in (in_sandbox([], "a", 100), in_sandbox([], "b"), call_api(100))]
+            left = [
+                asyncio.create_task(call) for call in (in_sandbox([], "a", 100), in_sandbox([], "b"), call_api(100))
+            ]
             other = asyncio.create_task(call_api(1))
             await asyncio.sleep(1)
         assert now_s() == 1.5
@@ -250,10 +252,14 @@ async def test_leaving_ends_the_actions_that_were_left_behind() -> None:
 async def test_leaving_by_an_exception_passes_it_on() -> None:
     pool = CountingPool(close_s=1)
     async with Tangram(pool) as tg:
-        with pytest.raises(KeyError, match="own"):
+
+        async def fails() -> None:
             async with tangram.trajectory():
                 await in_sandbox([], "a")
                 raise KeyError("own")
+
+        with pytest.raises(KeyError, match="own"):
+            await fails()
         assert pool.is_whole
         assert_idle(tg)
 
@@ -401,11 +407,10 @@ async def test_under_reservation_actions_outside_of_trajectories_share_the_rest(
         async with tangram.trajectory():
             with pytest.raises(NoSandboxError):
                 await asyncio.get_running_loop().create_task(outside(tg))
-        with pytest.raises(InfeasibleError, match="cpu"):
-            Tangram_too_small = Tangram(CountingPool(cores=1), policy=policies.reserved(2))
-            async with Tangram_too_small as small:
-                small.trajectory()
         assert_idle(tg)
+    async with Tangram(CountingPool(cores=1), policy=policies.reserved(2)):
+        with pytest.raises(InfeasibleError, match="2 reserved cores; cpu has 1"):
+            tangram.trajectory()
 
 
 async def outside(tg: Tangram) -> None:

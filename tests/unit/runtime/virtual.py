@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(self._scheduled)._scheduled = False
         if not self._scheduled:
             waiting = [task for task in asyncio.all_tasks(self) if not task.done()]
-            raise StuckError(f"nothing is ready, no timer is set at {self._now_s} s; {len(waiting)} wait: {waiting[:3]}")
+            raise StuckError(f"nothing can happen after {self._now_s} s; {len(waiting)} tasks wait: {waiting[:3]}")
         self._now_s = max(self._now_s, self._scheduled[0].when())
         if self._now_s > LIMIT_S:
             raise StuckError(f"still waiting at {self._now_s} s")
@@ -110,6 +110,12 @@ async def turns(count: int) -> None:
     """Let everybody else run, this many times."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """In real time, wait for what a thread does; the time limit of the test bounds it."""
+    while not condition():  # noqa: ASYNC110 - a thread sets no event of the loop
+        await asyncio.sleep(0.001)
 
 
 async def _leaving_nothing(main: Coroutine[Any, Any, R]) -> R:

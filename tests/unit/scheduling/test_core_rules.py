@@ -275,9 +275,26 @@ def test_a_queue_timeout_ends_a_wait_for_units_and_a_wait_for_a_turn() -> None:
     assert world.core.next_wakeup_s() is None
 
 
+def test_deadlines_of_those_who_have_started_do_not_pile_up() -> None:
+    patient = make_demand(TOPOLOGY, "patient", cpu=1, queue_timeout=3600)
+    core = SchedulerCore(TOPOLOGY, paper())
+    for i in range(1, 2001):
+        core.submit(PendingAction(i, patient, 0.0))
+        (running,) = core.decide(0.0).started
+        core.finish(running.pending.id, 0.0, None)
+    assert len(core._expiries) < 100
+    for i in range(2001, 3001):
+        core.submit(PendingAction(i, patient, 1.0))
+    started = [running.pending.id for running in core.decide(1.0).started]
+    assert len(core.decide(3601.0).expired) == 1000 - len(started)
+
+
 def test_who_has_started_does_not_expire() -> None:
     world = world_of(make_demand(TOPOLOGY, "hasty", cpu=4, queue_timeout=2))
-    assert world.core.next_wakeup_s() is None
+    waiting = world.submit(FOUR_CORES)
+    world.settle()
+    assert waiting in world.waiting
+    assert world.core.next_wakeup_s() is None, "the deadline of who runs wakes nobody"
     world.advance(5)
     assert world.decide().expired == []
 

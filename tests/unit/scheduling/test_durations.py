@@ -64,6 +64,15 @@ def test_the_first_runs_weigh_the_same_and_then_the_old_ones_fade() -> None:
     assert durations.expected_s(PLAIN, "") == pytest.approx(50, rel=1e-3)
 
 
+def test_an_absurd_run_is_forgotten_too() -> None:
+    durations = Durations()
+    durations.observe(TESTS, "", 8000, 1e308)
+    for _ in range(600):
+        durations.observe(TESTS, "", 1000, 2.0)
+    assert durations.expected_s(TESTS, "") == pytest.approx(2)
+    assert durations.expected_s(PLAIN, "") == pytest.approx(2)
+
+
 def test_at_most_ten_thousand_keys_are_known_and_the_oldest_goes_first() -> None:
     durations = Durations()
     durations.observe(TESTS, "first", 1000, 7.0)

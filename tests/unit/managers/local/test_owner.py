@@ -43,8 +43,9 @@ def test_a_number_that_is_used_again_is_dead() -> None:
 
 
 def test_a_zombie_is_dead() -> None:
-    with subprocess.Popen(["true"]) as process:
+    with subprocess.Popen(["sleep", "100"]) as process:
         name = f"{os.stat('/proc/self/ns/pid').st_ino}-{process.pid}-{owner.started(process.pid)}-abc123"
+        process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert owner.is_dead(name)
 
@@ -84,5 +85,5 @@ def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 def test_a_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(ConfigurationError, match="does not belong to user 12345"):
+    with pytest.raises(ConfigurationError, match="not of user 12345"):
         owner.claim(str(tmp_path))
