@@ -35,6 +35,8 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import CPU, Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.completions import Completions
+from arl_tangram.scheduling.deadlines import Deadlines
+from arl_tangram.scheduling.decisions import Decisions, Round
 from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.feasibility import check_beside
 from arl_tangram.scheduling.ledger import Ledger
@@ -46,23 +48,6 @@ _DEPTH = 64
 
 
 @dataclass(slots=True)
-class Decisions:
-    """What is to be carried out now.
-
-    Attributes:
-        started: actions whose units are promised.
-        opened: ids of trajectories that were admitted.
-        expired: ids of actions that waited longer than their `queue_timeout`.
-        more: whether `decide` stopped at its bound and should be called again soon.
-    """
-
-    started: list[RunningAction] = field(default_factory=list[RunningAction])
-    opened: list[int] = field(default_factory=list[int])
-    expired: list[int] = field(default_factory=list[int])
-    more: bool = False
-
-
-@dataclass(slots=True)
 class _Trajectory:
     """An opened or opening trajectory: what it holds, and whose turn it is in its sandbox."""
 
@@ -71,15 +56,6 @@ class _Trajectory:
     closing: bool = False
     turn: int | None = None
     turns_waiting: deque[PendingAction] = field(default_factory=deque[PendingAction])
-
-
-@dataclass(slots=True)
-class _Round:
-    """One call of `decide`: its answer so far, and who is deferred, with the dimension that each then blocks."""
-
-    now_s: float
-    decisions: Decisions = field(default_factory=Decisions)
-    deferred: dict[int, int] = field(default_factory=dict[int, int])
 
 
 class SchedulerCore:
@@ -105,7 +81,7 @@ class SchedulerCore:
         self._completions = {i: Completions() for i in range(len(topology.dimensions))}
         self._trajectories: dict[int, _Trajectory] = {}
         self._turn_waiting: dict[int, PendingAction] = {}
-        self._expiries: list[tuple[float, int]] = []
+        self._deadlines = Deadlines(self._is_waiting, lambda: self.waiting)
         self._deferred: set[int] = set()
         self._record = record
         self._events: list[Event] = []
@@ -143,11 +119,7 @@ class SchedulerCore:
                 raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is not open")
             check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
-            self._forget_dead_expiries()
-            if len(self._expiries) > 2 * self.waiting + 64:  # who does not wait any more needs no deadline
-                self._expiries = [entry for entry in self._expiries if self._is_waiting(entry[1])]
-                heapq.heapify(self._expiries)
-            heapq.heappush(self._expiries, (action.submitted_at_s + action.demand.queue_timeout, action.id))
+            self._deadlines.add(action.submitted_at_s + action.demand.queue_timeout, action.id)
         self._note(ActionSubmitted(action.submitted_at_s, action))
         if action.turn and state is not None:
             if state.turn is not None:
@@ -202,7 +174,7 @@ class SchedulerCore:
 
     def decide(self, now_s: float) -> Decisions:
         """Return what starts and what gives up now; costs what changed, not what waits."""
-        this = _Round(now_s)
+        this = Round(now_s)
         decisions = this.decisions
         self._ledger.advance(now_s)
         self._expire(now_s, decisions)
@@ -219,10 +191,8 @@ class SchedulerCore:
         """When `decide` should be called again though nothing comes in; None if never."""
         if not self._queue and not self._turn_waiting:
             return None
-        self._drop_dead_expiries()
-        times = [self._expiries[0][0]] if self._expiries else []
-        change_s = self._ledger.next_change_s() if self._queue else None
-        return min([*times, change_s] if change_s is not None else times, default=None)
+        times = (self._deadlines.next_s(), self._ledger.next_change_s() if self._queue else None)
+        return min((at_s for at_s in times if at_s is not None), default=None)
 
     def drain_events(self) -> list[Event]:
         """Return what happened since the last call; nothing unless `record` was asked for."""
@@ -254,7 +224,7 @@ class SchedulerCore:
 
     # One walk over the queue.
 
-    def _walk(self, this: _Round) -> bool:
+    def _walk(self, this: Round) -> bool:
         """Start what can start and was not deferred in this round; return whether to walk again."""
         groups: dict[int, list[PendingAction]] = {}
         fixed: list[PendingAction] = []
@@ -278,7 +248,7 @@ class SchedulerCore:
             again |= self._arrange(dimension, members, plans[dimension], this)
         return again
 
-    def _gather(self, this: _Round, groups: dict[int, list[PendingAction]], fixed: list[PendingAction]) -> bool:
+    def _gather(self, this: Round, groups: dict[int, list[PendingAction]], fixed: list[PendingAction]) -> bool:
         """Take the candidates at their least units, grouped or `fixed`; return whether it stopped at its bound."""
         blocked = candidates = 0
         heads = self._queue.heads()
@@ -309,7 +279,7 @@ class SchedulerCore:
                 heapq.heapreplace(heads, (priority, following.id, lane))
         return False
 
-    def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: _Round) -> bool:
+    def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: Round) -> bool:
         """Start the candidates of a group as the policy says; return whether anybody is deferred."""
         late = members[len(plan) :]
         self._put_back(late, this.now_s)
@@ -356,7 +326,7 @@ class SchedulerCore:
         self._queue.take(action)
         self._ledger.take(action.demand, units, now_s)
 
-    def _start(self, action: PendingAction, units: int, this: _Round) -> None:
+    def _start(self, action: PendingAction, units: int, this: Round) -> None:
         self._forget(action.id)
         demand = action.demand
         state = self._trajectories.get(action.id)
@@ -398,21 +368,9 @@ class SchedulerCore:
             self._queue.add(following)
 
     def _expire(self, now_s: float, decisions: Decisions) -> None:
-        while self._expiries and self._expiries[0][0] <= now_s:
-            _, action_id = heapq.heappop(self._expiries)
-            if self._is_waiting(action_id):
-                self.withdraw(action_id)
-                decisions.expired.append(action_id)
-
-    def _forget_dead_expiries(self) -> None:
-        """Forget the deadlines of what does not wait any more, once they are the most: memory follows what waits."""
-        if len(self._expiries) > 64 + 2 * self.waiting:
-            self._expiries = [expiry for expiry in self._expiries if self._is_waiting(expiry[1])]
-            heapq.heapify(self._expiries)
-
-    def _drop_dead_expiries(self) -> None:
-        while self._expiries and not self._is_waiting(self._expiries[0][1]):
-            heapq.heappop(self._expiries)
+        while (action_id := self._deadlines.pop_due(now_s)) is not None:
+            self.withdraw(action_id)
+            decisions.expired.append(action_id)
 
     def _is_waiting(self, action_id: int) -> bool:
         return action_id in self._queue or action_id in self._turn_waiting

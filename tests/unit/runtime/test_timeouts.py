@@ -484,3 +484,19 @@ def test_what_waits_when_the_scheduler_fails_is_told_so(caplog: pytest.LogCaptur
             return "done"
 
     run_virtually(main(), loop)
+
+
+@virtual
+async def test_a_body_that_ends_while_it_is_cleaned_up_after_is_cleaned_up_after_again() -> None:
+    """It may have started more in between; and being cancelled from time to time must not lose its cores."""
+    pool = CountingPool(clean_s=5)
+    async with Tangram(pool, kill_grace_s=1) as tg:
+        with pytest.raises(RunTimeout):
+            await deaf.with_options(timeout=1)(2.5)
+        assert now_s() == 2
+        await asyncio.sleep(1)
+        assert pool.made.cleaning == 1
+        assert pool.made.milli_free == 2000
+        await asyncio.sleep(20)
+        assert_idle(tg)
+        assert pool.is_whole

@@ -282,7 +282,7 @@ def test_deadlines_of_those_who_have_started_do_not_pile_up() -> None:
         core.submit(PendingAction(i, patient, 0.0))
         (running,) = core.decide(0.0).started
         core.finish(running.pending.id, 0.0, None)
-    assert len(core._expiries) < 100
+    assert len(core._deadlines) < 100
     for i in range(2001, 3001):
         core.submit(PendingAction(i, patient, 1.0))
     started = [running.pending.id for running in core.decide(1.0).started]
