@@ -149,7 +149,7 @@ def run_demo(options: Options, console: Console) -> int:
         session = _Session(options, console, Bench(tree, address, progress_for(console)), scripts)
         calibration, results = asyncio.run(_measure(session))
     if len(results) > 1:
-        console.print(show.sweep_table(results))
+        console.print(show.sweep_tables(results))
     if options.json is not None:
         options.json.write_text(json.dumps(_summary(options, calibration, results), indent=1) + "\n", encoding="utf-8")
     return _verdict(console, scripts, results)

@@ -143,33 +143,39 @@ def ratio_table(runs: Sequence[Run]) -> RenderableType:
     return table
 
 
-def sweep_table(results: Mapping[float, Sequence[Run]]) -> RenderableType:
-    """Return the summary over the shares of the tools: one row for each."""
-    table = Table(
-        title="All shares: step time and mean ACT with admission",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
+def sweep_tables(results: Mapping[float, Sequence[Run]]) -> RenderableType:
+    """Return the summary over the shares of the tools: for step time and for ACT, one row for each share."""
+    return Group(
+        _sweep_table("Step time over the shares of tools", results, lambda f: f.step_s, lambda r: r.step),
+        _sweep_table(
+            "Mean ACT with admission over the shares of tools",
+            results,
+            lambda f: f.mean_act_admission_s,
+            lambda r: r.act_admission,
+        ),
+        Text("Ratios: scheduler against the better of the reservations. Overhead: its share under the scheduler."),
     )
-    table.add_column("tools", justify="right")
+
+
+def _sweep_table(
+    title: str,
+    results: Mapping[float, Sequence[Run]],
+    figure: Callable[[Figures], float],
+    ratio: Callable[[Ratios], float],
+) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     policies = [run.policy for run in next(iter(results.values()))]
-    for what in ("step", "ACT"):
-        for policy in policies:
-            table.add_column(f"{what}\n{policy}", justify="right")
-        table.add_column(f"{what}\nratio", justify="right", style="bold")
-    table.add_column("overhead\nshare", justify="right")
+    for column in ("tools", *policies, "ratio", "overhead"):
+        table.add_column(column, justify="right", no_wrap=True, style="bold" if column == "ratio" else "")
     for share, runs in results.items():
-        ratios = ratios_between(runs)
-        scheduled = _scheduled(runs)
+        ratios, scheduled = ratios_between(runs), _scheduled(runs)
         table.add_row(
             f"{share:.0%}",
-            *(f"{run.figures.step_s:.1f} s" for run in runs),
-            "-" if ratios is None else f"{ratios.step:.2f}x",
-            *(f"{run.figures.mean_act_admission_s:.2f} s" for run in runs),
-            "-" if ratios is None else f"{ratios.act_admission:.2f}x",
+            *(_seconds(figure(run.figures)) for run in runs),
+            "-" if ratios is None else f"{ratio(ratios):.2f}x",
             "-" if scheduled is None else f"{scheduled.overhead_share:.2%}",
         )
-    return Group(table, Text("Ratios: scheduler against the better of the reservations."))
+    return table
 
 
 def explanation(runs: Sequence[Run]) -> RenderableType:
@@ -181,7 +187,7 @@ def explanation(runs: Sequence[Run]) -> RenderableType:
 
 def _reserved_words(run: Run) -> str:
     cores = int(run.policy[len("reserved(") : -1])
-    at_once = CORES // cores
+    at_once = min(CORES // cores, len(run.answers))
     return (
         f"{run.policy}: a trajectory keeps {cores} of the {CORES} cores from its first turn to its last, also while "
         f"its model thinks. So {at_once} of {len(run.answers)} run at a time and the others wait, "

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import SandboxLostError, SandboxStartError
-from arl_tangram.managers.local import cgroup
+from arl_tangram.managers.local import cgroup, destroy
 from arl_tangram.managers.local import isolation as isolation_module
 from arl_tangram.managers.local.hierarchy import read_hierarchies
 from arl_tangram.managers.local.owner import CGROUP_PREFIX
 from arl_tangram.managers.local.site import IsolationChoice
-from contract.sandbox_contract import mark, processes, shell, until_there_is
+from contract.sandbox_contract import mark, processes, shell, until_there_is, visible_cores
 from integration.local_managers import keepers, local_manager
 
 pytestmark = pytest.mark.usefixtures("bwrap")
@@ -163,6 +163,70 @@ async def test_a_command_that_kills_its_keeper_loses_the_sandbox(tmp_path: Path,
         lease.release()
 
 
+@both
+async def test_cancelling_again_does_not_cut_the_kill_short(tmp_path: Path, isolation: IsolationChoice) -> None:
+    mine = mark()
+    async with local_manager(tmp_path, isolation=isolation) as manager:
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(1000, box)
+        running = asyncio.ensure_future(box.exec(shell(f"setsid sleep {mine} & sleep {mine}")))
+        await until_there_is(f"sleep\0{mine}")
+        stopped = keepers(manager.site.owner.name)
+        for keeper in stopped:
+            os.kill(keeper, signal.SIGSTOP)
+        for _ in range(20):
+            running.cancel()
+            await asyncio.sleep(0.001)
+        assert stopped
+        assert not running.done()
+        for keeper in stopped:
+            os.kill(keeper, signal.SIGCONT)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not processes(mine)
+        lease.release()
+
+
+@both
+async def test_the_cgroup_kills_all_but_the_keeper(tmp_path: Path, isolation: IsolationChoice) -> None:
+    mine = mark()
+    async with local_manager(tmp_path, isolation=isolation) as manager:
+        if manager.site.tree.version == 0:
+            assert not destroy.force(None, 1)
+            return
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(1000, box)
+        group = manager.site.tree.group("1")
+        # the first process is the keeper, or the bwrap around it
+        started = min(await asyncio.to_thread(cgroup.processes, next(iter(group.folders.values()))))
+        running = asyncio.ensure_future(box.exec(shell(f"env -i setsid sleep {mine} & sleep {mine}")))
+        await until_there_is(f"sleep\0{mine}")
+        assert await asyncio.to_thread(destroy.force, group, started)
+        assert (await running).exit_code == 137
+        assert not processes(mine)
+        assert (await box.exec(["echo", "on"])).stdout == b"on\n"
+        lease.release()
+
+
+@everywhere
+async def test_a_keeper_that_hangs_is_killed_around(tmp_path: Path, cgroups: bool) -> None:
+    mine = mark()
+    async with local_manager(tmp_path, cgroups=cgroups) as manager:
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(1000, box)
+        running = asyncio.ensure_future(box.exec(shell(f"setsid sleep {mine} & sleep {mine}")))
+        await until_there_is(f"sleep\0{mine}")
+        for keeper in keepers(manager.site.owner.name):
+            os.kill(keeper, signal.SIGSTOP)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not processes(mine)
+        with pytest.raises(SandboxLostError, match="could not be killed"):
+            await box.exec(["true"])
+        lease.release()
+
+
 async def test_with_bwrap_a_command_cannot_kill_its_keeper(tmp_path: Path) -> None:
     async with local_manager(tmp_path, isolation="bwrap") as manager:
         box = await manager.create_sandbox(image=None, memory_bytes=0)
@@ -261,5 +325,5 @@ async def test_without_permission_for_cgroups_it_says_so(tmp_path: Path, monkeyp
         assert "advisory" in manager.describe()
         box = await manager.create_sandbox(image=None, memory_bytes=1 << 20)
         lease = manager.lease(1000, box)
-        assert (await box.exec(["nproc"])).stdout == b"1\n"
+        assert await visible_cores(box) == 1
         lease.release()

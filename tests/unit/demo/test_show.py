@@ -85,11 +85,14 @@ def test_there_are_no_ratios_without_both_sides() -> None:
     assert "No ratios" in text_of(show.ratio_table([RESERVED]))
 
 
-def test_the_sweep_has_a_row_for_each_share() -> None:
+def test_the_sweep_has_a_row_for_each_share_and_fits_into_eighty_columns() -> None:
     runs = [RESERVED, replace(RESERVED, policy="reserved(2)"), SCHEDULED]
-    text = text_of(show.sweep_table({0.1: runs, 0.47: runs}), width=100)
-    assert row(text, "10%")[:6] == ["60.0", "s", "60.0", "s", "30.0", "s"]
-    assert row(text, "47%")[-2:] == ["1.50x", "1.58%"]
+    text = text_of(show.sweep_tables({0.1: runs, 0.47: runs}))
+    assert "…" not in text
+    step, act = text.split("Mean ACT with admission over the shares")
+    for share in ("10%", "47%"):
+        assert row(step, share) == ["60.0", "s", "60.0", "s", "30.0", "s", "2.00x", "1.58%"]
+        assert row(act, share) == ["1.500", "s", "1.500", "s", "1.000", "s", "1.50x", "1.58%"]
 
 
 def test_the_explanation_says_who_waited_and_what_was_idle() -> None:
