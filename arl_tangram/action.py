@@ -112,7 +112,8 @@ def action(
 
     Args:
         cpu: cores, as a number (to a thousandth) or an `Elastic` range of whole cores.
-        memory_gib: GiB of host memory, taken while the body runs.
+        memory_gib: GiB of host memory, taken while the body runs; inside a trajectory that holds memory,
+            it is part of that, and must fit in it.
         quota: calls per quota, `{name: calls}`; they count against the rate and the concurrency.
         isolate: where a plain function runs: `"thread"` (default). `"process"` does not exist yet.
         priority: lower first; no action starves within one priority.

@@ -117,7 +117,7 @@ class Tangram:
         self._core = SchedulerCore(topology, self._policy, record=True)
         self._dispatcher = Dispatcher(self._core, self._on_event)
         self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_event, self._loop)
-        self._demands: dict[tuple[int, int], tuple[ActionSpec, Demand]] = {}
+        self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
         self._summary.opened(self._loop.time())
         self._state = "open"
         open_runtimes.append(self)
@@ -224,29 +224,28 @@ class Tangram:
             )
         if kwargs or len(args) not in action.positional:  # binding costs 2 us, and the commonest calls are plain
             _bind(action, args, kwargs)
-        trajectory = trajectory_var.get()
-        if trajectory is not None and trajectory.runtime is not self:
-            trajectory = None
-        if trajectory is not None and not trajectory.is_open:
-            raise NoTrajectoryError(f"{action.spec.name} was called in a trajectory that is closed")
-        in_sandbox = (
-            trajectory is not None
-            and trajectory.sandbox is not None
-            and action.spec.kind is BodyKind.ASYNC
-            and action.spec.cost.minimum_cpu > 0
-        )
-        demand = self._demand(action.spec, self._policy.reserved_cores if trajectory is not None else 0)
+        trajectory = self._current_trajectory(action)
+        sandbox = None
+        if trajectory is not None and action.spec.kind is BodyKind.ASYNC and action.spec.cost.minimum_cpu > 0:
+            sandbox = trajectory.sandbox
+        demand = self._demand(action.spec, trajectory)
         pending = PendingAction(
             self._dispatcher.new_id(),
             demand,
             submitted_at_s,
             "" if action.spec.key is None else _key(action.spec, args, kwargs),
             None if trajectory is None else trajectory.id,
-            in_sandbox or demand.reserved > 0,
+            sandbox is not None or demand.reserved > 0,
         )
-        sandbox = trajectory.sandbox if trajectory is not None and in_sandbox else None
-        invocation = Invocation(self._workshop, action, args, kwargs, pending, sandbox)
-        return await invocation.result()
+        return await Invocation(self._workshop, action, args, kwargs, pending, sandbox).result()
+
+    def _current_trajectory(self, action: Invocable) -> Trajectory | None:
+        trajectory = trajectory_var.get()
+        if trajectory is None or trajectory.runtime is not self:
+            return None
+        if not trajectory.is_open:
+            raise NoTrajectoryError(f"{action.spec.name} was called in a trajectory that is closed")
+        return trajectory
 
     def _check_usable(self) -> float:
         """Return the time, if a call is possible from here."""
@@ -272,14 +271,16 @@ class Tangram:
         if self._state in {"new", "opening"}:
             raise RuntimeClosedError(f"this runtime is {self._state}, not open")
 
-    def _demand(self, spec: ActionSpec, reserved_cores: int) -> Demand:
-        known = self._demands.get((id(spec), reserved_cores))
+    def _demand(self, spec: ActionSpec, trajectory: Trajectory | None) -> Demand:
+        """Return the cost in this runtime's units; resolved once for all calls that stand alike."""
+        reserved, held = (0, 0) if trajectory is None else (self._policy.reserved_cores, trajectory.memory_bytes)
+        known = self._demands.get((id(spec), reserved, held))
         if known is not None and known[0] is spec:
             return known[1]
-        demand = resolve(spec, self._core.topology, reserved=reserved_cores * MILLI)
+        demand = resolve(spec, self._core.topology, reserved=reserved * MILLI, memory_held=held)
         if len(self._demands) >= 10_000:  # `with_options` in a loop must not grow without bound
             self._demands.clear()
-        self._demands[id(spec), reserved_cores] = (spec, demand)
+        self._demands[id(spec), reserved, held] = (spec, demand)
         return demand
 
     # Trajectories and looking in.

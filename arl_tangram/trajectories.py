@@ -21,7 +21,12 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 
 class Trajectory:
-    """One rollout; entered with `async with tangram.trajectory(...)`."""
+    """One rollout; entered with `async with tangram.trajectory(...)`.
+
+    Attributes:
+        runtime: whose it is.
+        memory_bytes: what it holds; the memory of its actions is part of that.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class Trajectory:
         self._workshop = workshop
         self._demand = demand
         self._image = image
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self._id = workshop.dispatcher.new_id()
         self._sandbox: ManagedSandbox | None = None
         self._creating: asyncio.Task[ManagedSandbox] | None = None
@@ -124,7 +129,7 @@ class Trajectory:
         cpu = self._workshop.cpu
         if cpu is not None and self._closing is None:
             self._creating = self._workshop.loop.create_task(
-                cpu.create_sandbox(image=self._image, memory_bytes=self._memory_bytes)
+                cpu.create_sandbox(image=self._image, memory_bytes=self.memory_bytes)
             )
             await asyncio.wait([self._creating])
         if self._closing is not None:

@@ -8,25 +8,27 @@ from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
-from arl_tangram.model.quantities import MILLI
+from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, THREADS, Topology, quota_calls, quota_concurrency
 
 LONGEST_S = 1e7
 """What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
 
 
-def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0) -> Demand:
+def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_held: int = 0) -> Demand:
     """Return the cost of an action in the units and dimensions of a topology.
 
     Args:
         spec: the action.
         topology: the dimensions that there are.
         reserved: milli-cores that the action's trajectory holds for all its actions; they replace `cpu=`.
+        memory_held: bytes that the trajectory holds; the action's memory is part of them. Were it not, trajectories
+            that hold all memory would wait for each other for ever.
 
     Raises:
         InfeasibleError: a resource that no pool offers, or more of it than there is.
     """
-    fixed = [*_memory(spec, topology), *_quotas(spec, topology)]
+    fixed = [*_memory(spec, topology, memory_held), *_quotas(spec, topology)]
     if spec.kind is BodyKind.THREAD:
         fixed.append((topology.index[THREADS], 1))
     elastic: int | None = None
@@ -86,11 +88,16 @@ def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
             )
 
 
-def _memory(spec: ActionSpec, topology: Topology) -> list[tuple[int, int]]:
+def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[int, int]]:
     amount = spec.cost.memory_bytes
-    if amount == 0:
+    if held and amount > held:
+        raise InfeasibleError(
+            f"{spec.name} asks for {amount / GIB:g} GiB of memory; its trajectory holds {held / GIB:g}, and its "
+            "actions take theirs from that"
+        )
+    if held or amount == 0:
         return []
-    return [(_dimension(spec, topology, MEMORY, amount, f"{amount / 2**30:g} GiB of memory"), amount)]
+    return [(_dimension(spec, topology, MEMORY, amount, f"{amount / GIB:g} GiB of memory"), amount)]
 
 
 def _quotas(spec: ActionSpec, topology: Topology) -> list[tuple[int, int]]:

@@ -428,3 +428,28 @@ async def test_a_trajectory_waits_for_nothing_when_it_holds_nothing() -> None:
             await turns(1)
         assert now_s() == 0
         assert_idle(tg)
+
+
+@tangram.action(cpu=1, memory_gib=1)
+async def with_memory() -> float:
+    await asyncio.sleep(1)
+    return now_s()
+
+
+@virtual
+async def test_the_memory_of_an_action_is_part_of_what_its_trajectory_holds() -> None:
+    async def rollout() -> float:
+        async with tangram.trajectory(memory_gib=32):
+            return await with_memory()
+
+    async with Tangram(FakePool(memory_gib=64)) as tg:
+        assert await asyncio.gather(rollout(), rollout()) == [1, 1], "together they hold all there is"
+        async with tangram.trajectory(memory_gib=0.5):
+            with pytest.raises(InfeasibleError, match=r"asks for 1 GiB of memory; its trajectory holds 0\.5"):
+                await with_memory()
+        async with tangram.trajectory():
+            taken = asyncio.create_task(with_memory())
+            await turns(3)
+            assert tg.statistics().dimensions["memory"].used == 1, "a trajectory that holds none leaves it to the pool"
+            await taken
+        assert_idle(tg)
