@@ -61,8 +61,8 @@ def _install(session: nox.Session, *groups: str, extras: str = "") -> None:
     session.install("-e", f".{extras}", *nox.project.dependency_groups(PROJECT, *groups))
 
 
-def _pytest(session: nox.Session, *arguments: str) -> None:
-    _install(session, "test", extras="[demo]")
+def _pytest(session: nox.Session, *arguments: str, extras: str = "[demo]") -> None:
+    _install(session, "test", extras=extras)
     # An inherited PYTHONPATH could put another copy of the package in front of the installed one.
     session.run("python", "-m", "pytest", "-m", "not gpu", *arguments, *session.posargs, env={"PYTHONPATH": None})
 
@@ -128,7 +128,7 @@ def _tests(version: str) -> None:
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
-        _pytest(session)
+        _pytest(session, extras="[demo,bench]")  # the benchmark is tested beside a real Ray
 
     whole = "Run the whole suite" if version == FULL else "Run the unit and property tests"
     tests.__doc__ = f"{whole} on Python {version}."

@@ -13,6 +13,7 @@ cluster does not count. The runtime is as `Tangram(...)` opens it: statistics on
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -31,7 +32,8 @@ SLOTS = 64
 """How many bodies may run at once: few enough that nearly all of 1,000 wait, many enough that nobody starves.
 
 It is the limit of the semaphore, the limiter and the quota. Cores cannot be made up: an action with
-`cpu=1` has as many slots as this machine has cores, and fewer slots cost more turns of the event loop."""
+`cpu=1` has as many slots as this machine has cores. Fewer slots cost more turns of the event loop, so a
+limiter with that many stands beside it."""
 
 QUOTA = "api"
 
@@ -67,20 +69,23 @@ async def cpu_call() -> None:
 
 SEMAPHORE = "asyncio.Semaphore"
 LIMITER = "anyio.CapacityLimiter"
+CORES_LIMITER = "limiter, a slot per core"
 QUOTA_ACTION = "action, quota={...: 1}"
 CPU_ACTION = "action, cpu=1"
 TRACED_ACTION = "the quota action, traced"
 RAY = "Ray task"
 
 OURS = (QUOTA_ACTION, CPU_ACTION)
-"""What the gates hold: the worse of the two counts."""
+BASES = ((QUOTA_ACTION, (SEMAPHORE, LIMITER, RAY)), (CPU_ACTION, (CORES_LIMITER, RAY)))
+"""Ours, and what each is compared with: those that run as many bodies at once, and Ray."""
 
 
 def in_process(sizes: tuple[int, ...]) -> list[Contender]:
     """Return the contenders that run on an event loop of this process."""
     return [
         Contender(SEMAPHORE, sizes, lambda n: asyncio.run(_semaphore(n))),
-        Contender(LIMITER, sizes, lambda n: asyncio.run(_limiter(n))),
+        Contender(LIMITER, sizes, lambda n: asyncio.run(_limiter(n, SLOTS))),
+        Contender(CORES_LIMITER, sizes, lambda n: asyncio.run(_limiter(n, len(os.sched_getaffinity(0))))),
         Contender(QUOTA_ACTION, sizes, lambda n: asyncio.run(_quota(n))),
         Contender(CPU_ACTION, sizes, lambda n: asyncio.run(_cpu(n))),
     ]
@@ -123,8 +128,8 @@ async def _semaphore(in_flight: int) -> float:
     return await _gathered(limited, in_flight)
 
 
-async def _limiter(in_flight: int) -> float:
-    limiter = anyio.CapacityLimiter(SLOTS)
+async def _limiter(in_flight: int, slots: int) -> float:
+    limiter = anyio.CapacityLimiter(slots)
 
     async def limited() -> None:
         async with limiter:

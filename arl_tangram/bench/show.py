@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arl_tangram.bench.contenders import LIMITER, OURS, RAY, SEMAPHORE, SLOTS, TRACED_ACTION
+from arl_tangram.bench.contenders import BASES, SLOTS, TRACED_ACTION
 from arl_tangram.bench.gates import Gate, growth, medians
 from arl_tangram.bench.machine import Machine
 from arl_tangram.bench.rounds import Series
@@ -48,8 +48,8 @@ def ratio_table(series: Sequence[Series], sizes: Sequence[int]) -> str:
     known = medians(series)
     lines = ["ratios of medians"]
     lines.append(f"{'':<{2 * _NAME}}" + "".join(f"{f'{size:,}':>12}" for size in sizes))
-    for base in (SEMAPHORE, LIMITER, RAY):
-        for name in OURS:
+    for name, bases in BASES:
+        for base in bases:
             pairs = [(known.get((name, size)), known.get((base, size))) for size in sizes]
             if any(us is not None and of is not None for us, of in pairs):
                 cells = "".join(f"{'-' if us is None or of is None else f'{us / of:.3f}':>12}" for us, of in pairs)

@@ -7,10 +7,12 @@ import asyncio
 import dataclasses
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -77,10 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0 if all trajectories came to the same rewards under every policy, 1 if not or if the demo
-        cannot run here, 130 after Ctrl-C.
+        cannot run here, 130 after Ctrl-C or SIGTERM.
     """
     options = read_options(argv)
     console = Console(soft_wrap=False)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return run_demo(options, console)
     except KeyboardInterrupt:
@@ -89,6 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TangramError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def read_options(argv: Sequence[str] | None) -> Options:

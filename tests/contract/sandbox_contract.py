@@ -44,7 +44,7 @@ def processes(text: str) -> list[int]:
 
 async def until_there_is(text: str) -> None:
     """Wait until a process has this text in its command line."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not processes(text):  # noqa: ASYNC110 - nothing announces the start of somebody else's process
             await asyncio.sleep(0.005)
 

@@ -7,7 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arl_tangram.bench.contenders import CPU_ACTION, LIMITER, QUOTA_ACTION, SEMAPHORE, TRACED_ACTION
+from arl_tangram.bench.contenders import (
+    CORES_LIMITER,
+    CPU_ACTION,
+    LIMITER,
+    QUOTA_ACTION,
+    SEMAPHORE,
+    TRACED_ACTION,
+)
 
 
 def bench(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -20,7 +27,7 @@ def test_a_quick_run_measures_everybody_and_judges_nothing(tmp_path: Path) -> No
     done = bench("overhead", "--quick", "--without-ray", "--trace", "--json", str(figures))
     assert done.returncode == 0, done.stderr
     record = json.loads(figures.read_text())
-    names = {SEMAPHORE, LIMITER, QUOTA_ACTION, CPU_ACTION, TRACED_ACTION}
+    names = {SEMAPHORE, LIMITER, CORES_LIMITER, QUOTA_ACTION, CPU_ACTION, TRACED_ACTION}
     measured = {(one["name"], one["in_flight"]) for one in record["series"]}
     assert measured == {(name, size) for name in names for size in (100, 1_000)}
     assert all(len(one["samples_us"]) == record["rounds"] == 2 for one in record["series"])

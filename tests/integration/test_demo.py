@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from arl_tangram.trace.reader import read_trace
 
 COMMAND = [sys.executable, "-m", "arl_tangram", "demo", "--quick"]
@@ -67,7 +69,8 @@ def test_a_quick_run_ends_with_the_same_rewards_and_claims_no_ratios(tmp_path: P
     assert sandboxes_in(tmp_path) == []
 
 
-def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         COMMAND, env={**environment(tmp_path), "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True
     ) as demo:
@@ -78,7 +81,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path) -> Non
             if line.startswith("reserved(1): 1 of"):
                 break
         assert processes_of(tmp_path)
-        demo.send_signal(signal.SIGINT)
+        demo.send_signal(number)
         read.append(demo.communicate(timeout=30)[0])
     assert demo.returncode == 130, "".join(read)
     assert "interrupted; everything that ran has been stopped" in read[-1]

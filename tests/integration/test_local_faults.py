@@ -66,7 +66,7 @@ def kill_hard(process: subprocess.Popen[bytes]) -> None:
 
 
 async def until_gone(text: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while processes(text):  # noqa: ASYNC110 - nobody is told when a stranger's process ends
             await asyncio.sleep(0.01)
 
@@ -280,7 +280,7 @@ async def test_memory_beyond_the_limit_fails_the_command_not_the_sandbox(
 ) -> None:
     async with local_manager(tmp_path, isolation=isolation) as manager:
         if "memory" not in manager.site.tree.folders:
-            assert "memory not limited" in manager.describe()
+            assert "not limited" in manager.describe()
             return
         box = await manager.create_sandbox(image=None, memory_bytes=64 << 20)
         lease = manager.lease(1000, box)

@@ -71,8 +71,8 @@ class Hierarchy:
 def read_hierarchies(root: Path = Path("/")) -> dict[str, Hierarchy]:
     """Find the controllers that this process has; `root` stands before all paths.
 
-    A controller counts as version 2 only if the mount of cgroup2 lists it: in a hybrid set-up there is such a
-    mount although version 1 has the controllers.
+    A controller counts as version 2 only if the mount of cgroup2, or a cgroup on the way to ours, lists it: in a
+    hybrid set-up there is such a mount although version 1 has the controllers.
     """
     try:
         own = _own_cgroups((root / "proc/self/cgroup").read_text())
@@ -92,7 +92,8 @@ def read_hierarchies(root: Path = Path("/")) -> dict[str, Hierarchy]:
                 found[name] = Hierarchy(1, mount, _inside(mount, mounted, own[name]))
         elif "" in own:
             hierarchy = Hierarchy(2, mount, _inside(mount, mounted, own[""]))
-            listed = _words(hierarchy.own / "cgroup.controllers")
+            # Ours may have none passed on yet: whether we may change that is found out by trying.
+            listed = {name for folder in hierarchy.up() for name in _words(folder / "cgroup.controllers")}
             if "cpu" in listed or "cpuset" in listed:
                 # freezing is no controller of version 2: every cgroup can do it
                 found.update({name: hierarchy for name in CONTROLLERS if name in listed or name == "freezer"})

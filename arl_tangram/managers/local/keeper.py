@@ -92,13 +92,15 @@ def kill_tree(pid: int) -> None:
 
     A group is killed as a whole, atomically, so that an ordinary fork bomb dies in the first round.
     """
+    found = children(pid)
     groups = {os.getpgrp()}
-    for child in descendants(pid):
+    for child in found:  # grows while it is walked
+        found.extend(children(child))
         try:
             group = os.getpgid(child)
         except ProcessLookupError:
             continue
-        if group not in groups and os.getsid(0) != _session(child):
+        if group not in groups:
             groups.add(group)
             send_signal(-group, signal.SIGKILL)
         send_signal(child, signal.SIGKILL)

@@ -125,6 +125,15 @@ def test_version_2_without_delegation_has_nothing(fake: FakeMachine) -> None:
     assert read_hierarchies(fake.root) == {}
 
 
+def test_version_2_that_is_not_passed_on_to_us_is_found_above(fake: FakeMachine) -> None:
+    fake.cgroup2(controllers="")
+    fake.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory pids\n")
+    fake.write("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n")
+    found = read_hierarchies(fake.root)
+    assert (found["cpu"].version, found["cpu"].own) == (2, fake.root / "sys/fs/cgroup/job")
+    assert read_machine(fake.root).cores == (0, 1, 2, 3)
+
+
 def test_in_a_container_the_mount_shows_our_cgroup_as_its_root(fake: FakeMachine) -> None:
     fake.write("proc/self/cgroup", "1:cpu:/docker/abc/inner\n")
     fake.write("proc/self/mountinfo", "31 30 0:31 /docker/abc /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n")
