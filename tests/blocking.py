@@ -26,8 +26,8 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/local/pool.py", "manager", "resolves the path of its folder, once, before any action runs"),
     Exemption("managers/local/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
     Exemption("managers/local/cgroup.py", "set_quota", "the same for fractions of a core"),
-    Exemption("managers/local/channel.py", "write_all", "copies at most 64 KiB, or the arguments of a command, to memory"),
-    Exemption("managers/local/files.py", "resolve", "follows the links of one path: a few lstat calls on a warm folder"),
+    Exemption("managers/local/channel.py", "write_all", "copies 64 KiB at most, or arguments, to memory"),
+    Exemption("managers/local/files.py", "resolve", "follows the links of one path: a few lstat calls"),
 )
 
 

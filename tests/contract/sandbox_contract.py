@@ -493,6 +493,19 @@ class SandboxContract:
                 await attempt
         lease.release()
 
+    async def test_closing_while_a_command_is_being_prepared(self, manager: CpuManager) -> None:
+        sandbox = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(1000, sandbox)
+        data = b"x" * (8 << 20)
+        running = [asyncio.ensure_future(sandbox.exec(["cat"], stdin=data, spill=True)) for _ in range(20)]
+        await asyncio.sleep(0)
+        await sandbox.aclose()
+        async with asyncio.timeout(30):
+            ended = await asyncio.gather(*running, return_exceptions=True)
+        assert all(isinstance(each, (SandboxLostError, ExecResult)) for each in ended), ended
+        assert any(isinstance(each, SandboxLostError) for each in ended)
+        lease.release()
+
     async def test_a_cancelled_creation_leaves_nothing(self, manager: CpuManager) -> None:
         for delay_s in (0, 0.001, 0.003, 0.01, 0.03):
             creating = asyncio.ensure_future(manager.create_sandbox(image=None, memory_bytes=0))

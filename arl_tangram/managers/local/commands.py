@@ -126,6 +126,9 @@ class Commands:
         try:
             spilled = await self._open_outputs(outputs, command, number)
             stdin = await self._open_stdin(command.stdin)
+            if self._lost is not None:  # meanwhile
+                os.close(stdin)
+                self.check()
             self._running[number] = status
             self.channel.send(request, [stdin, *(output.take_sink() for output in outputs)])
             timed_out = await self._wait_or_kill(number, status, command.timeout_s)
@@ -185,7 +188,11 @@ class Commands:
         def open_files() -> None:
             outputs.extend(FileOutput(folder, name, command.max_output_bytes, self._limiter) for name in names)
 
-        await anyio.to_thread.run_sync(open_files, limiter=self._limiter)
+        try:
+            await anyio.to_thread.run_sync(open_files, limiter=self._limiter)
+        except OSError:
+            self.check()  # a sandbox that was closed meanwhile has no folders
+            raise
         return (f"{folder}/{names[0]}", f"{folder}/{names[1]}")
 
     async def _open_stdin(self, data: bytes) -> int:

@@ -192,7 +192,11 @@ class LocalSandbox:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._commands.check()
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        except OSError:
+            self._commands.check()  # a sandbox that was closed meanwhile has no files
+            raise
 
 
 async def _joined(task: asyncio.Task[None]) -> None:
