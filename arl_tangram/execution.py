@@ -18,8 +18,6 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
-
 from arl_tangram.context import Invocable, active_var
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import (
@@ -34,9 +32,11 @@ from arl_tangram.errors import (
 from arl_tangram.managers.manager import CpuLease, CpuManager, ExecUsage, ManagedSandbox
 from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.managers.uninterrupted import settled
+from arl_tangram.measuring import measured
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.events import ActionEnded, Event
-from arl_tangram.model.lifecycle import BodyKind, FinishedAction, Outcome, PendingAction, RunningAction
+from arl_tangram.model.lifecycle import BodyKind, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, quota_calls, quota_concurrency
 
@@ -155,13 +155,11 @@ class Invocation:
     def expired(self) -> None:
         """Answer that the wait was too long."""
         waited_s = self.pending.demand.queue_timeout
-        self._answer_waiting(
-            QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"), Outcome.QUEUE_TIMEOUT
-        )
+        self._respond(None, QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"))
 
     def failed(self, error: Exception) -> None:
         """Answer that the scheduler failed."""
-        self._answer_waiting(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
+        self._respond(None, InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
 
     # Interrupting.
 
@@ -174,7 +172,7 @@ class Invocation:
         """Take it out of the queue, or interrupt it; its caller gets the error."""
         if self.running is None:
             self._workshop.dispatcher.withdraw(self.pending.id)
-            self._answer_waiting(error)
+            self._respond(None, error)
         else:
             self.interrupt(error)
 
@@ -214,7 +212,7 @@ class Invocation:
         """The caller does not want it any more: take it out of the queue, or end it and wait for its end."""
         if self.running is None:
             self._workshop.dispatcher.withdraw(self.pending.id)
-            self._report(Outcome.CANCELLED, None)
+            self._report(cancelled)
             return
         self._answer = self._workshop.loop.create_future()
         self.interrupt(cancelled)
@@ -341,7 +339,7 @@ class Invocation:
     def _respond(self, value: Any, error: BaseException | None, body_s: float | None = None) -> None:
         """Give the caller its answer, once."""
         self.ended = True
-        self._report(_outcome(error), error, body_s)
+        self._report(error, body_s)
         if self._answer.done():
             return
         if error is None:
@@ -352,40 +350,13 @@ class Invocation:
             self._answer.set_exception(error)
             self._answer.exception()  # retrieved: the caller may be gone
 
-    def _answer_waiting(self, error: TangramError, outcome: Outcome = Outcome.INFRASTRUCTURE) -> None:
-        self.ended = True
-        self._report(outcome, error)
-        if not self._answer.done():
-            self._answer.set_exception(error)
-            self._answer.exception()
-
-    def _report(self, outcome: Outcome, error: BaseException | None, body_s: float | None = None) -> None:
+    def _report(self, error: BaseException | None, body_s: float | None = None) -> None:
         """Measure the call as design and trace define it."""
         now_s = self._workshop.loop.time()
-        submitted_at_s = self.pending.submitted_at_s
+        if body_s is None:
+            body_s = 0.0 if self._started_at_s is None else now_s - self._started_at_s
         usage = _NO_USAGE if self._lease is None else self._lease.usage
-        if self.running is None:
-            queueing_s, execution_s, overhead_s = now_s - submitted_at_s, 0.0, 0.0
-        else:
-            queueing_s = self.running.started_at_s - submitted_at_s
-            if body_s is None:
-                body_s = 0.0 if self._started_at_s is None else now_s - self._started_at_s
-            execution_s = max(0.0, body_s - usage.overhead_s)
-            overhead_s = max(0.0, now_s - submitted_at_s - queueing_s - execution_s)
-        finished = FinishedAction(
-            self.pending.id,
-            self.name,
-            self.pending.key,
-            self.pending.trajectory,
-            outcome,
-            None if error is None else type(error).__name__,
-            submitted_at_s,
-            queueing_s,
-            execution_s,
-            overhead_s,
-            usage.cpu_s,
-            self._milli_cores / MILLI,
-        )
+        finished = measured(self.pending, self.running, error, now_s, body_s, usage, self._milli_cores)
         self._workshop.on_event(ActionEnded(now_s, finished))
 
     # What the body sees.
@@ -423,27 +394,3 @@ class Invocation:
             return self.running.units
         cpu = self._workshop.dispatcher.core.topology.index.get(CPU)
         return next((units for dimension, units in self.pending.demand.fixed if dimension == cpu), 0)
-
-
-async def settled(future: asyncio.Future[Any]) -> None:
-    """Wait until a bounded clean-up is done; cancelling the waiting task takes effect only then."""
-    cancelled: asyncio.CancelledError | None = None
-    # Without the shield, a cancelled anyio scope around would cancel again in every turn of the loop.
-    with anyio.CancelScope(shield=True):
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as caught:
-                cancelled = caught
-    if cancelled is not None:
-        raise cancelled
-
-
-def _outcome(error: BaseException | None) -> Outcome:
-    if error is None:
-        return Outcome.OK
-    if isinstance(error, asyncio.CancelledError):
-        return Outcome.CANCELLED
-    if isinstance(error, RunTimeout):
-        return Outcome.RUN_TIMEOUT
-    return Outcome.INFRASTRUCTURE if isinstance(error, InfrastructureError) else Outcome.ERROR

@@ -24,10 +24,11 @@ from arl_tangram.errors import (
     UsageError,
     WrongLoopError,
 )
-from arl_tangram.execution import Invocation, Workshop, settled
+from arl_tangram.execution import Invocation, Workshop
 from arl_tangram.managers.manager import CpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.managers.uninterrupted import settled
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, seconds, whole

@@ -15,8 +15,9 @@ from arl_tangram.errors import (
     ShutdownError,
     UsageError,
 )
-from arl_tangram.execution import Workshop, settled
+from arl_tangram.execution import Workshop
 from arl_tangram.managers.manager import ManagedSandbox
+from arl_tangram.managers.uninterrupted import settled
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import anyio
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.local.channel import Channel, memory_file
 from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
+from arl_tangram.managers.uninterrupted import finish_anyway
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
 KILLED_CODE = 137
@@ -276,23 +277,6 @@ def _spawn_request(number: str, command: Command) -> list[bytes]:
     fields += map(os.fsencode, command.argv)
     fields += (os.fsencode(f"{name}={value}") for name, value in env.items())
     return fields
-
-
-async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
-    """Finish bounded work however often the caller is cancelled meanwhile; then be cancelled."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # heard, though the cancellation goes first
-        raise cancelled
-    return task.result()
 
 
 async def _within(future: asyncio.Future[Any], limit_s: float) -> bool:

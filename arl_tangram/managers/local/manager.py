@@ -15,7 +15,7 @@ import anyio
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError, UsageError
 from arl_tangram.managers.local.cgroup import SandboxGroup
 from arl_tangram.managers.local.channel import Channel
-from arl_tangram.managers.local.commands import Commands, finish_anyway
+from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.cores import Cores, Placement
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.environment import SANDBOX_VARIABLE, inherited
@@ -24,6 +24,7 @@ from arl_tangram.managers.local.machine import Machine
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
+from arl_tangram.managers.uninterrupted import finish_anyway
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 
 START_LIMIT_S = 30.0

@@ -14,11 +14,12 @@ import anyio
 
 from arl_tangram.errors import UsageError
 from arl_tangram.managers.local.cgroup import SandboxGroup
-from arl_tangram.managers.local.commands import Command, Commands, NotStartedError, finish_anyway
+from arl_tangram.managers.local.commands import Command, Commands, NotStartedError
 from arl_tangram.managers.local.cores import Placement
 from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.local.usage import UsageMeter
+from arl_tangram.managers.uninterrupted import finish_anyway
 from arl_tangram.model.sandbox import ExecResult
 
 T = TypeVar("T")
