@@ -46,6 +46,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, Waiter] = {}
         self._scheduled = False
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._context = Context()  # not that of whoever called last, which a timer would keep alive
         self._reached_s = self._loop.time()
@@ -95,18 +96,20 @@ class Dispatcher:
 
     def stop(self) -> None:
         """Stop deciding; what waits must have been withdrawn."""
-        self._scheduled = True
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _wake(self) -> None:
-        if not self._scheduled:
+        if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._tick, context=self._context)
 
     def _tick(self) -> None:
         self._scheduled = False
+        if self._stopped:
+            return
         try:
             decisions = self.core.decide(max(self._loop.time(), self._reached_s))
         except Exception as error:

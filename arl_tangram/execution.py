@@ -31,14 +31,14 @@ from arl_tangram.errors import (
 )
 from arl_tangram.managers.manager import CpuLease, CpuManager, ExecUsage, ManagedSandbox
 from arl_tangram.managers.quota import QuotaHandle
-from arl_tangram.managers.threads import BodyThreads
-from arl_tangram.managers.uninterrupted import settled
+from arl_tangram.managers.threads import BodyThreads, Returned
 from arl_tangram.measuring import measured
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.model.lifecycle import BodyKind, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, quota_calls, quota_concurrency
+from arl_tangram.uninterrupted import settled
 
 _NO_USAGE = ExecUsage(0.0, 0.0)
 
@@ -92,9 +92,9 @@ class Invocation:
     """One call, from its submission to its end; also what the body sees as the active action."""
 
     __slots__ = (
-        "_answer", "_args", "_cleaning", "_context", "_deadline", "_grace", "_interrupt", "_invocable", "_kwargs",
-        "_lease", "_milli_cores", "_outlived", "_sandbox", "_started_at_s", "_task", "_workshop", "ended", "lingering",
-        "pending", "running",
+        "_answer", "_args", "_body_s", "_cleaning", "_context", "_deadline", "_grace", "_interrupt", "_invocable",
+        "_kwargs", "_lease", "_milli_cores", "_outlived", "_sandbox", "_started_at_s", "_task", "_workshop", "ended",
+        "lingering", "pending", "running",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
@@ -126,6 +126,7 @@ class Invocation:
         self._outlived = False
         self._milli_cores = 0
         self._started_at_s: float | None = None
+        self._body_s: float | None = None
 
     async def result(self) -> Any:
         """Submit the call, wait for its end and return or raise what its body did.
@@ -241,7 +242,7 @@ class Invocation:
         except BaseException as caught:  # noqa: BLE001 - told to the caller, whatever it is
             error = caught
         finally:
-            body_s = self._workshop.loop.time() - started_at_s
+            body_s = self._workshop.loop.time() - started_at_s if self._body_s is None else self._body_s
             if self._deadline is not None:
                 self._deadline.cancel()
             if not self._outlived:
@@ -296,19 +297,16 @@ class Invocation:
                 self._outlived = True
                 done.add_done_callback(self._thread_ended)
                 raise
-            except BaseException:  # noqa: BLE001 - `done` has ended; its result is read below
-                break
-        value = done.result()
+        self._body_s = done.result().body_s
+        value = done.result().result()
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
             raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
         return value
 
-    def _thread_ended(self, done: asyncio.Future[Any]) -> None:
+    def _thread_ended(self, done: asyncio.Future[Returned]) -> None:
         """Give back what a thread held that outlived the task of its body."""
-        if not done.cancelled():
-            done.exception()  # nobody asks for it any more
         if self._lease is not None:
             self._lease.release()
         self._conclude(None, self._interrupt, 0.0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 from arl_tangram.errors import UsageError
+from arl_tangram.uninterrupted import settled
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -89,15 +90,12 @@ async def map(  # noqa: A001
     feeding = asyncio.create_task(_feed(items, call))
     feeding.add_done_callback(note)
     ended = asyncio.create_task(_ended(feeding, calls))
-    cancelled: asyncio.CancelledError | None = None
-    while not ended.done():
-        try:
-            await asyncio.wait([ended])
-        except asyncio.CancelledError as caught:
-            cancelled = caught
-            end()
-    if cancelled is not None:
-        raise cancelled
+    try:
+        await asyncio.wait([ended])
+    except asyncio.CancelledError:
+        end()
+        await settled(ended)
+        raise
     if failures:
         raise failures[0]
     return [_outcome(task) for task in calls]

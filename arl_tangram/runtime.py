@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
@@ -25,10 +26,9 @@ from arl_tangram.errors import (
     WrongLoopError,
 )
 from arl_tangram.execution import Invocation, Workshop
-from arl_tangram.managers.manager import CpuPool
+from arl_tangram.managers.manager import CpuManager, CpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.managers.threads import BodyThreads
-from arl_tangram.managers.uninterrupted import settled
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, seconds, whole
@@ -42,6 +42,7 @@ from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
 from arl_tangram.trajectories import Trajectory, trajectory_var
+from arl_tangram.uninterrupted import settled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +91,7 @@ class Tangram:
         self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
         self._state: Literal["new", "opening", "open", "closing", "closed"] = "new"
         self._pid = os.getpid()
+        self._closed_at_s: float | None = None
 
     # Lifecycle.
 
@@ -99,22 +101,19 @@ class Tangram:
             raise RuntimeClosedError(f"this runtime is {self._state}; open a new one")
         self._state = "opening"
         self._pid = os.getpid()
-        cpu = None if self._pool is None else self._pool.manager()
-        dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self._max_threads)]
-        for quota in self._quotas:
-            dimensions += quota.dimensions()
-        topology = Topology(dimensions)
-        self._summary = Summary(topology)
-        self._sink = self._open_sink(topology)
-        try:
-            if cpu is not None:
-                await cpu.start()
-        except BaseException:
-            if self._sink is not None:
-                await self._sink.aclose()
-            self._state = "closed"
-            raise
         self._loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as opened:
+            opened.callback(self._set_closed)
+            cpu = None if self._pool is None else self._pool.manager()
+            topology = self._topology(cpu)
+            self._sink = self._open_sink(topology)
+            if self._sink is not None:
+                opened.push_async_callback(self._sink.aclose)
+            if cpu is not None:
+                opened.push_async_callback(cpu.aclose)
+                await cpu.start()
+            self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
+        self._summary = Summary(topology)
         self._core = SchedulerCore(topology, self._policy, record=True)
         self._dispatcher = Dispatcher(self._core, self._on_event)
         self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_event, self._loop)
@@ -152,19 +151,25 @@ class Tangram:
             self._closing.result()
 
     async def _close(self) -> None:
-        for waiter in [*self._dispatcher.waiters(), *self._workshop.live.values()]:
-            waiter.shut_down()
-        await self._end_bodies()
-        # All at once: while one takes its time, another that is being opened must not begin.
-        closing = (trajectory.aclose() for trajectory in list(self._workshop.trajectories))
-        await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
-        self._dispatcher.stop()
-        self._workshop.threads.close()
-        if self._workshop.cpu is not None:
-            await self._workshop.cpu.aclose()
-        if self._sink is not None:
-            await self._sink.aclose()
+        async with self._opened:
+            for waiter in [*self._dispatcher.waiters(), *self._workshop.live.values()]:
+                waiter.shut_down()
+            await self._end_bodies()
+            # All at once: while one takes its time, another that is being opened must not begin.
+            closing = (trajectory.aclose() for trajectory in list(self._workshop.trajectories))
+            await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
+            self._dispatcher.stop()
+            self._workshop.threads.close()
+        self._closed_at_s = self._loop.time()
+
+    def _set_closed(self) -> None:
         self._state = "closed"
+
+    def _topology(self, cpu: CpuManager | None) -> Topology:
+        dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self._max_threads)]
+        for quota in self._quotas:
+            dimensions += quota.dimensions()
+        return Topology(dimensions)
 
     async def _end_bodies(self) -> None:
         """Wait for interrupted bodies, the grace time and a little for their clean-up; then let go of them."""
@@ -186,8 +191,14 @@ class Tangram:
 
     def _on_event(self, event: Event) -> None:
         self._summary.add(event)
-        if self._sink is not None:
+        if self._sink is None:
+            return
+        try:
             self._sink.write(event)
+        except Exception:
+            # One that is the user's own must not be able to keep a caller from its answer.
+            _logger.exception("%r does not take events; the trace ends here", self._sink)
+            self._sink = None
 
     # Calls.
 
@@ -242,11 +253,11 @@ class Tangram:
 
     def _current_trajectory(self, action: Invocable) -> Trajectory | None:
         trajectory = trajectory_var.get()
-        if trajectory is None or trajectory.runtime is not self:
+        if trajectory is None:
             return None
         if not trajectory.is_open:
             raise NoTrajectoryError(f"{action.spec.name} was called in a trajectory that is closed")
-        return trajectory
+        return trajectory if trajectory.runtime is self else None
 
     def _check_usable(self) -> float:
         """Return the time, if a call is possible from here."""
@@ -302,6 +313,7 @@ class Tangram:
         """Return what waits, what runs, and what is used of each resource right now."""
         self._check_opened()
         core = self._core
+        core.advance(self._loop.time())
         return Statistics(
             waiting=core.waiting,
             running=core.running,
@@ -316,7 +328,7 @@ class Tangram:
     def report(self) -> str:
         """Return a text: action completion times and their parts by action, utilisation by pool."""
         self._check_opened()
-        return render(self._summary, now_s=self._loop.time())
+        return render(self._summary, now_s=self._loop.time() if self._closed_at_s is None else self._closed_at_s)
 
     def describe(self) -> str:
         """Say in one line what enforces grants of cores here."""

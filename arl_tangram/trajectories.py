@@ -17,8 +17,8 @@ from arl_tangram.errors import (
 )
 from arl_tangram.execution import Workshop
 from arl_tangram.managers.manager import ManagedSandbox
-from arl_tangram.managers.uninterrupted import settled
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.uninterrupted import settled
 
 
 class Trajectory:

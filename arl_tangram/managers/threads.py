@@ -9,12 +9,36 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-_Job = tuple[Callable[[], Any], tuple[int, ...], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """How a body on a thread ended.
+
+    Attributes:
+        value: what it returned.
+        error: what it raised instead, or None.
+        body_s: seconds that it ran, measured on its thread.
+    """
+
+    value: Any
+    error: BaseException | None
+    body_s: float
+
+    def result(self) -> Any:
+        """Return the value or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+_Job = tuple[Callable[[], Any], tuple[int, ...], "asyncio.Future[Returned]", asyncio.AbstractEventLoop]
 
 
 class BodyThreads:
@@ -24,11 +48,11 @@ class BodyThreads:
         self._idle: list[SimpleQueue[_Job | None]] = []
         self._closed = False
 
-    def run(self, body: Callable[[], Any], core_ids: tuple[int, ...]) -> asyncio.Future[Any]:
+    def run(self, body: Callable[[], Any], core_ids: tuple[int, ...]) -> asyncio.Future[Returned]:
         """Start a body on an idle thread or a new one, pinned to cores if there are any.
 
         Returns:
-            A future of its result. Cancelling it does not stop the body.
+            A future of how it ended, never an exception. Cancelling it does not stop the body.
         """
         loop = asyncio.get_running_loop()
         result = loop.create_future()
@@ -51,35 +75,32 @@ class BodyThreads:
         affinity = os.sched_getaffinity(0)
         while (job := inbox.get()) is not None:
             body, core_ids, result, loop = job
-            if core_ids:
-                with suppress(OSError):  # a core may have gone offline; the body runs all the same
-                    os.sched_setaffinity(0, core_ids)
+            self._pin(core_ids)
+            began_s = time.monotonic()
+            value, error = None, None
             try:
-                value, error = body(), None
+                value = body()
             except BaseException as caught:  # noqa: BLE001 - told to whoever waits, whatever it is
-                value, error = None, caught
-            if core_ids:
-                with suppress(OSError):
-                    os.sched_setaffinity(0, affinity)
-            del job, body
+                error = caught
+            returned = Returned(value, error, time.monotonic() - began_s)
+            self._pin(affinity)  # whatever the body has made of it
+            del job, body, value, error
             try:
-                loop.call_soon_threadsafe(self._deliver, inbox, result, value, error)
+                loop.call_soon_threadsafe(self._deliver, inbox, result, returned)
             except RuntimeError:  # the loop was closed: nobody waits for the result any more
                 return
-            del value, error, result
+            del returned, result
 
-    def _deliver(
-        self, inbox: SimpleQueue[_Job | None], result: asyncio.Future[Any], value: Any, error: BaseException | None
-    ) -> None:
+    @staticmethod
+    def _pin(core_ids: Collection[int]) -> None:
+        if core_ids:
+            with suppress(OSError):  # a core may have gone offline; the body runs all the same
+                os.sched_setaffinity(0, core_ids)
+
+    def _deliver(self, inbox: SimpleQueue[_Job | None], result: asyncio.Future[Returned], returned: Returned) -> None:
         if self._closed:
             inbox.put(None)
         else:
             self._idle.append(inbox)
-        if result.done():
-            return
-        if isinstance(error, StopIteration):  # a future cannot hold one
-            error = RuntimeError(f"the body raised {error!r}")
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)
+        if not result.done():
+            result.set_result(returned)

@@ -44,6 +44,7 @@ from arl_tangram.scheduling.policy import Candidate, Group, Policy
 from arl_tangram.scheduling.queue import WaitingQueue
 
 _MOST_CANDIDATES = 64
+_MOST_FIXED = 512
 _DEPTH = 64
 
 
@@ -170,6 +171,10 @@ class SchedulerCore:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
         self._ledger.pause(dimension, until_s)
 
+    def advance(self, now_s: float) -> None:
+        """Let units of rates return that are due, before `used` and `free` are looked at."""
+        self._ledger.advance(now_s)
+
     # What goes out.
 
     def decide(self, now_s: float) -> Decisions:
@@ -270,6 +275,8 @@ class SchedulerCore:
                 groups.setdefault(action.demand.elastic, []).append(action)
                 self._take(action, action.demand.options[0], this.now_s)
             else:
+                if len(fixed) >= _MOST_FIXED:
+                    return True
                 fixed.append(action)
                 self._take(action, 0, this.now_s)
             following = self._queue.first(priority, lane)
@@ -280,18 +287,25 @@ class SchedulerCore:
         return False
 
     def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: Round) -> bool:
-        """Start the candidates of a group as the policy says; return whether anybody is deferred."""
+        """Start the candidates of a group as the policy says; return whether anybody is left over.
+
+        Who is left over is deferred, unless somebody was started and it still fits: then it is planned anew.
+        """
         late = members[len(plan) :]
         self._put_back(late, this.now_s)
+        for action, units in zip(members, plan, strict=False):
+            self._ledger.free[dimension] -= units - action.demand.options[0]
+            self._start(action, units, this)
+        if late and not (plan and late[0].demand.options[0] <= self._ledger.free[dimension]):
+            self._defer(late, dimension, this)
+        return bool(late)
+
+    def _defer(self, late: list[PendingAction], dimension: int, this: Round) -> None:
         for action in late:
             this.deferred[action.id] = 1 << dimension
             if action.id not in self._deferred:
                 self._deferred.add(action.id)
                 self._note(ActionDeferred(this.now_s, action.id))
-        for action, units in zip(members, plan, strict=False):
-            self._ledger.free[dimension] -= units - action.demand.options[0]
-            self._start(action, units, this)
-        return bool(late)
 
     def _put_back(self, taken: list[PendingAction], now_s: float) -> None:
         for action in sorted(taken, key=_place, reverse=True):

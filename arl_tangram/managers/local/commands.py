@@ -15,7 +15,7 @@ import anyio
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.local.channel import Channel, memory_file
 from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
-from arl_tangram.managers.uninterrupted import finish_anyway
+from arl_tangram.uninterrupted import finish_anyway
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
 KILLED_CODE = 137

@@ -121,11 +121,6 @@ class Keeper:
         self._wakeup = wakeup
         self._running: dict[int, tuple[str, float]] = {}  # root process -> (command, start)
         self._is_init = os.getpid() == 1
-        try:
-            self._oom = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-            self._own_weight = os.pread(self._oom, 16, 0)
-        except OSError:
-            self._oom, self._own_weight = -1, b""
 
     def serve(self) -> None:
         """Answer requests until the socket ends; then kill everything."""
@@ -192,24 +187,15 @@ class Keeper:
             self._answer("failed", command, error.errno, "cwd")
             return
         start = time.monotonic()
-        self._weigh_for_oom_killer(MOST_EXPENDABLE)
         try:
             pid = _start(argv, env, fds)
         except OSError as error:
             self._answer("failed", command, error.errno, "program")
         else:
             self._running[pid] = (command, start)
+            _mark_expendable(pid)
         finally:
-            self._weigh_for_oom_killer(self._own_weight)
             os.chdir("/")
-
-    def _weigh_for_oom_killer(self, weight: bytes) -> None:
-        """Set what a process started now inherits: in want of memory commands die, not their keeper or the trainer.
-
-        Anybody may raise it and lower it again to where it was.
-        """
-        if self._oom >= 0:
-            os.pwrite(self._oom, weight, 0)
 
     def _reap(self) -> bool:
         """Collect what has ended, tell the ends of commands, and return whether any process is left."""
@@ -340,6 +326,18 @@ def _start(argv: list[bytes], env: dict[bytes, bytes], fds: list[int]) -> int:
         except PermissionError as error:
             refused = error
     raise refused or FileNotFoundError(2, "no such program")
+
+
+def _mark_expendable(pid: int) -> None:
+    """Let the kernel choose a command, and what it starts, when memory is short: not its keeper, nor the trainer.
+
+    Not inherited from the keeper: it would be the first to go while it starts a command.
+    """
+    try:
+        with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as weight:
+            weight.write(MOST_EXPENDABLE)
+    except OSError:
+        pass  # it has ended, or runs as another user
 
 
 def _adopt_orphans() -> None:

@@ -24,8 +24,8 @@ from arl_tangram.managers.local.machine import Machine
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
-from arl_tangram.managers.uninterrupted import finish_anyway
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
+from arl_tangram.uninterrupted import finish_anyway
 
 START_LIMIT_S = 30.0
 GIB = 1 << 30

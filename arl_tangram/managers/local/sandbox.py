@@ -19,8 +19,8 @@ from arl_tangram.managers.local.cores import Placement
 from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.local.usage import UsageMeter
-from arl_tangram.managers.uninterrupted import finish_anyway
 from arl_tangram.model.sandbox import ExecResult
+from arl_tangram.uninterrupted import finish_anyway
 
 T = TypeVar("T")
 

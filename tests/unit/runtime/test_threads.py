@@ -74,10 +74,10 @@ async def test_a_thread_is_pinned_while_its_body_runs() -> None:
         return threading.get_native_id(), os.sched_getaffinity(0)
 
     try:
-        identity, cores = await threads.run(where, (one,))
+        identity, cores = (await threads.run(where, (one,))).result()
         assert cores == {one}
-        assert await threads.run(where, ()) == (identity, everywhere)
-        _, cores = await threads.run(where, (1_000_000,))
+        assert (await threads.run(where, ())).result() == (identity, everywhere)
+        _, cores = (await threads.run(where, (1_000_000,))).result()
         assert cores == everywhere, "a core that is not there does not keep the body from running"
     finally:
         threads.close()
@@ -95,12 +95,12 @@ async def test_a_result_that_nobody_waits_for_is_dropped_and_the_thread_is_used_
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
     unwanted = threads.run(late, ())
     unwanted.cancel()
-    other = await threads.run(threading.get_ident, ())
+    other = (await threads.run(threading.get_ident, ())).result()
     release.set()
     seen = {other}
     while len(seen) < 2:
         both = [threads.run(threading.get_ident, ()) for _ in range(2)]
-        seen |= set(await asyncio.gather(*both))
+        seen |= {returned.result() for returned in await asyncio.gather(*both)}
         await asyncio.sleep(0.001)
     threads.close()
     assert len(seen) == 2
@@ -135,11 +135,11 @@ async def test_a_thread_survives_what_its_body_raises(error: BaseException) -> N
     def raises() -> None:
         raise error
 
-    identity = await threads.run(threading.get_ident, ())
+    identity = (await threads.run(threading.get_ident, ())).result()
     future = threads.run(raises, ())
     await asyncio.wait([future])
-    assert future.exception() is error
-    assert await threads.run(threading.get_ident, ()) == identity
+    assert future.result().error is error
+    assert (await threads.run(threading.get_ident, ())).result() == identity
     threads.close()
 
 
