@@ -230,7 +230,11 @@ class SchedulerCore:
     # One walk over the queue.
 
     def _walk(self, this: Round) -> bool:
-        """Start what can start and was not deferred in this round; return whether to walk again."""
+        """Start what can start and was not deferred in this round; return whether to walk again.
+
+        Once more after a start, if there are several lanes: what starts can make one waiter lack what another
+        one behind it was blocked for, and nothing else would wake the core for that one.
+        """
         groups: dict[int, list[PendingAction]] = {}
         fixed: list[PendingAction] = []
         plans: dict[int, list[int]] = {}
@@ -251,6 +255,8 @@ class SchedulerCore:
             self._start(action, 0, this)
         for dimension, members in groups.items():
             again |= self._arrange(dimension, members, plans[dimension], this)
+        if fixed or any(plans.values()):
+            return not this.decisions.more and (again or self._queue.lanes > 1)
         return again
 
     def _gather(self, this: Round, groups: dict[int, list[PendingAction]], fixed: list[PendingAction]) -> bool:

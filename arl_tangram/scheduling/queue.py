@@ -34,6 +34,11 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are, those that have just become empty included."""
+        return len(self._lanes)
+
     def get(self, action_id: int) -> PendingAction:
         """Return a waiting action."""
         return self._waiting[action_id]

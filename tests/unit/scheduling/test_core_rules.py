@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from arl_tangram.errors import InfeasibleError, NoTrajectoryError
@@ -322,3 +324,30 @@ def test_a_million_tenths_come_and_go_and_leave_exactly_nothing() -> None:
         (running,) = core.decide(0.0).started
         core.finish(running.pending.id, 0.0, None)
     assert (core.free(0), core.used(0)) == (300, 0)
+
+
+def test_one_decision_is_enough() -> None:
+    """What deferring leaves free is planned anew in the same decision: nothing else would wake the core for it."""
+    for seed in range(300):
+        random = Random(seed)
+        core = SchedulerCore(make_topology(cores=8), paper(best_prefix=True))
+        for number in range(1, random.randint(3, 7)):
+            cores = random.choice([Elastic(1, 2), Elastic(2, 4), Elastic.of(1, 4), Elastic(3, 3), Elastic.of(2, 8)])
+            demand = make_demand(core.topology, f"a{number}", cpu=cores, duration_s=random.choice([0.1, 1, 10]))
+            core.submit(PendingAction(number, demand, 0.0))
+        assert not core.decide(0.0).more
+        assert not core.decide(0.0).started, f"seed {seed}"
+
+
+def test_a_decision_is_bounded_for_fixed_costs_too() -> None:
+    core = SchedulerCore(make_topology(calls=5_000, concurrency=5_000), paper())
+    for number in range(1, 2_001):
+        core.submit(PendingAction(number, make_demand(core.topology, search=1), 0.0))
+    started = []
+    while True:
+        decisions = core.decide(0.0)
+        started.append(len(decisions.started))
+        if not decisions.more:
+            break
+    assert max(started) <= 512
+    assert sum(started) == 2_000
