@@ -137,6 +137,38 @@ class SandboxContract:
         done = await box.exec(shell('echo "$ADDED $OMP_NUM_THREADS"'), env={"ADDED": "yes", "OMP_NUM_THREADS": "7"})
         assert done.stdout == b"yes 7\n"
 
+    async def test_a_cancelled_copy_does_not_go_on(self, box: Sandbox, tmp_path: Path) -> None:
+        source = tmp_path / "source"
+        source.mkdir()
+        for number in range(2_000):
+            (source / str(number)).write_bytes(b"x")
+        copying = asyncio.create_task(box.put_dir(source, "copy"))
+        await asyncio.sleep(0.02)
+        copying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await copying
+        counted = (await box.exec(["sh", "-c", "ls copy 2>/dev/null | wc -l"])).stdout
+        await asyncio.sleep(0.1)
+        assert (await box.exec(["sh", "-c", "ls copy 2>/dev/null | wc -l"])).stdout == counted
+
+    async def test_a_cancelled_command_with_much_input_keeps_no_descriptor(self, box: Sandbox) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            running = asyncio.create_task(box.exec(["cat"], stdin=bytes(50_000_000)))
+            await asyncio.sleep(0.001)
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+    async def test_a_pipe_in_the_way_of_a_file_is_an_error(self, box: Sandbox) -> None:
+        await box.exec(["mkfifo", "answer"])
+        async with asyncio.timeout(10):
+            with pytest.raises(OSError):  # noqa: PT011 - which one is the implementation's
+                await box.write_file("answer", b"42")
+            with pytest.raises(OSError):  # noqa: PT011
+                await box.read_file("answer")
+
     async def test_tmpdir_is_writable(self, box: Sandbox) -> None:
         done = await box.exec(shell('echo x > "${TMPDIR:-/tmp}/file" && cat "${TMPDIR:-/tmp}/file"'))
         assert done.stdout == b"x\n"

@@ -191,7 +191,7 @@ def kill_group(version: int, folders: Sequence[Path], spared: Collection[int] = 
         try:
             victims = {pid for folder in folders for pid in processes(folder)} - set(spared)
             for pid in victims:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         finally:
             _freeze(version, folders, False)

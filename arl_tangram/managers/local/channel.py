@@ -117,8 +117,10 @@ class Channel:
             except BlockingIOError:
                 self._loop.add_writer(self._socket.fileno(), self._flush)
                 return
-            except OSError:
+            except ConnectionError:
                 pass  # it is gone, which `exited` tells
+            except OSError:
+                self.kill()  # a request that cannot be sent would be waited for without end
             self._outgoing.popleft()
             _close_all(descriptors)
         if self._socket.fileno() >= 0:

@@ -15,7 +15,7 @@ import anyio
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.local.channel import Channel, memory_file
 from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
-from arl_tangram.uninterrupted import finish_anyway
+from arl_tangram.uninterrupted import finish_anyway, in_thread
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
 KILLED_CODE = 137
@@ -155,7 +155,7 @@ class Commands:
             if await self._ask_to_kill(number):
                 return
             self.check()
-            if attempt == 0 and not await anyio.to_thread.run_sync(self._force, limiter=self._limiter):
+            if attempt == 0 and not await in_thread(self._force, self._limiter):
                 break
         self._lose("something that its commands started could not be killed")
         await self._end()
@@ -190,7 +190,7 @@ class Commands:
             outputs.extend(FileOutput(folder, name, command.max_output_bytes, self._limiter) for name in names)
 
         try:
-            await anyio.to_thread.run_sync(open_files, limiter=self._limiter)
+            await in_thread(open_files, self._limiter)
         except OSError:
             self.check()  # a sandbox that was closed meanwhile has no folders
             raise
@@ -201,7 +201,7 @@ class Commands:
             return memory_file(data)
         opened: list[int] = []
         try:
-            await anyio.to_thread.run_sync(lambda: opened.append(memory_file(data)), limiter=self._limiter)
+            await in_thread(lambda: opened.append(memory_file(data)), self._limiter)
         except BaseException:
             for fd in opened:
                 os.close(fd)
@@ -256,7 +256,7 @@ class Commands:
             self._lost = reason
 
     async def _end(self) -> None:
-        await anyio.to_thread.run_sync(self._destroy, limiter=self._limiter)
+        await in_thread(self._destroy, self._limiter)
         self.channel.kill()
         await _within(self.channel.exited, KILL_REPLY_S)
         self._left = False

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +68,10 @@ class Folders:
         """Write a file, creating its folders."""
         real = self.resolve(path)
         os.makedirs(os.path.dirname(real), exist_ok=True)
-        with open(
-            os.open(real, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb"
-        ) as file:
+        # Not blocking: what runs in the sandbox could have put a pipe there, which nobody reads from.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(real, flags, 0o666), "wb") as file:
+            _check_regular(file.fileno(), path)
             file.write(data)
 
     def read(self, path: str) -> bytes:
@@ -78,26 +80,25 @@ class Folders:
         with open(
             os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
         ) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(f"{path!r} is not a regular file")
+            _check_regular(file.fileno(), path)
             return file.read()
 
-    def put(self, source: str | os.PathLike[str], path: str) -> None:
-        """Copy a folder in; existing files are replaced, links stay links."""
+    def put(self, source: str | os.PathLike[str], path: str, stop: threading.Event) -> None:
+        """Copy a folder in, until `stop` is set; existing files are replaced, links stay links."""
         if not os.path.isdir(source):
             raise NotADirectoryError(f"{os.fspath(source)!r} is not a folder")
-        merge_tree(Path(source), Path(self.resolve(path)))
+        merge_tree(Path(source), Path(self.resolve(path)), stop)
 
-    def get(self, path: str, target: str | os.PathLike[str]) -> None:
-        """Copy a folder out; links stay links."""
+    def get(self, path: str, target: str | os.PathLike[str], stop: threading.Event) -> None:
+        """Copy a folder out, until `stop` is set; links stay links."""
         real = self.resolve(path)
         if not os.path.isdir(real):
             raise NotADirectoryError(f"{path!r} is not a folder of the sandbox")
-        merge_tree(Path(real), Path(target))
+        merge_tree(Path(real), Path(target), stop)
 
 
-def merge_tree(source: Path, target: Path) -> None:
-    """Copy a folder into another; special files are left out.
+def merge_tree(source: Path, target: Path, stop: threading.Event) -> None:
+    """Copy a folder into another, until `stop` is set; special files are left out.
 
     Links are copied as links. One that is in the way in the target is replaced and never followed: else two copies in a
     row, a link first and a folder of the same name then, would write elsewhere.
@@ -105,6 +106,8 @@ def merge_tree(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:
+            if stop.is_set():
+                return
             copy = target / entry.name
             if copy.is_symlink():
                 copy.unlink()
@@ -112,12 +115,17 @@ def merge_tree(source: Path, target: Path) -> None:
                 copy.unlink(missing_ok=True)
                 copy.symlink_to(os.readlink(entry.path))
             elif entry.is_dir():
-                merge_tree(Path(entry.path), copy)
+                merge_tree(Path(entry.path), copy, stop)
             elif entry.is_file():
                 if copy.is_dir():
                     raise IsADirectoryError(f"{copy} is a folder, {entry.path} is a file")
                 shutil.copy2(entry.path, copy)
     shutil.copystat(source, target)
+
+
+def _check_regular(fd: int, path: str) -> None:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(f"{path!r} is not a regular file")
 
 
 def remove_tree(path: str) -> None:

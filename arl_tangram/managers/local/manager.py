@@ -25,7 +25,7 @@ from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
-from arl_tangram.uninterrupted import finish_anyway
+from arl_tangram.uninterrupted import finish_anyway, in_thread
 
 START_LIMIT_S = 30.0
 GIB = 1 << 30
@@ -208,7 +208,7 @@ class LocalManager:
             self._site = None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._files)
+        return await in_thread(work, self._files)
 
 
 def _choose(machine: Machine, count: int) -> list[list[int]]:

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import anyio
 
+from arl_tangram.uninterrupted import in_thread
+
 CHUNK_BYTES = 1 << 16
 
 
@@ -138,7 +140,7 @@ class FileOutput:
 
     async def finish(self) -> Capture:
         """Read head and tail of the file, at most `limit` bytes."""
-        capture = await anyio.to_thread.run_sync(self._read, limiter=self._limiter)
+        capture = await in_thread(self._read, self._limiter)
         self.close()
         return capture
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.local.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
-from arl_tangram.uninterrupted import finish_anyway
+from arl_tangram.uninterrupted import finish_anyway, in_thread
 
 T = TypeVar("T")
 
@@ -122,11 +123,13 @@ class LocalSandbox:
 
     async def put_dir(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a folder of the host into the sandbox; see `Sandbox.put_dir`."""
-        await self._in_thread(partial(self._folders.put, source, path))
+        stop = threading.Event()
+        await self._in_thread(partial(self._folders.put, source, path, stop), stop=stop)
 
     async def get_dir(self, path: str, target: str | os.PathLike[str]) -> None:
         """Copy a folder of the sandbox to the host; see `Sandbox.get_dir`."""
-        await self._in_thread(partial(self._folders.get, path, target))
+        stop = threading.Event()
+        await self._in_thread(partial(self._folders.get, path, target, stop), stop=stop)
 
     async def aclose(self) -> None:
         """Kill everything in it and remove it; bounded, idempotent, never raises for a sandbox that is lost."""
@@ -182,7 +185,7 @@ class LocalSandbox:
     async def _close(self) -> None:
         self.end()
         await self._commands.aclose()
-        await anyio.to_thread.run_sync(self._remove, limiter=self._limiter)
+        await in_thread(self._remove, self._limiter)
         self._on_close(self)
 
     def _remove(self) -> None:
@@ -191,10 +194,10 @@ class LocalSandbox:
         with contextlib.suppress(OSError):
             self._folders.remove()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], T], *, stop: threading.Event | None = None) -> T:
         self._commands.check()
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+            return await in_thread(work, self._limiter, on_cancel=None if stop is None else stop.set)
         except OSError:
             self._commands.check()  # a sandbox that was closed meanwhile has no files
             raise
