@@ -77,7 +77,7 @@ class Tangram:
         self._quotas = tuple(r for r in resources if isinstance(r, Quota))
         pools = [r for r in resources if not isinstance(r, Quota)]
         for pool in pools:
-            if not callable(getattr(pool, "manager", None)):
+            if isinstance(pool, type) or not callable(getattr(pool, "manager", None)):
                 raise ConfigurationError(f"Tangram() takes pools and quotas, not {pool!r}")
         if len(pools) > 1:
             raise ConfigurationError(f"Tangram() takes one pool of cores, not {len(pools)}: {pools}")
@@ -86,6 +86,8 @@ class Tangram:
             raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
         self._pool = pools[0] if pools else None
         self._policy = paper(best_prefix=True) if policy is None else policy
+        if not callable(getattr(self._policy, "plan", None)):
+            raise ConfigurationError(f"Tangram(policy=) takes a policy, such as policies.fixed(4), not {policy!r}")
         self._trace = trace
         self._kill_grace_s = seconds(kill_grace_s, "kill_grace_s", ConfigurationError)
         self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
@@ -300,6 +302,9 @@ class Tangram:
     def trajectory(self, *, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> Trajectory:
         """Return a trajectory to enter with `async with`; see `tangram.trajectory`."""
         self._check_usable()
+        active = active_var.get()
+        if active is not None and not active.ended:  # what it holds and what the action holds could wait for each other
+            raise NestedActionError(f"{active.name} → trajectory: an action cannot open a trajectory")
         memory_bytes = bytes_of_gib(memory_gib, "trajectory(memory_gib=)", ConfigurationError)
         if self._workshop.cpu is not None:
             self._workshop.cpu.check_image(image)

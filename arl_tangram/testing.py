@@ -149,7 +149,7 @@ class FakeSandbox:
         """Keep a file."""
         self.files[path] = data
 
-    async def read_file(self, path: str) -> bytes:
+    async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
         """Return a file that was written."""
         if path not in self.files:
             raise FileNotFoundError(path)

@@ -14,6 +14,7 @@ from arl_tangram.errors import (
     RuntimeClosedError,
     ShutdownError,
     UsageError,
+    WrongLoopError,
 )
 from arl_tangram.execution import Workshop
 from arl_tangram.managers.manager import ManagedSandbox
@@ -48,7 +49,8 @@ class Trajectory:
         self._id = workshop.dispatcher.new_id()
         self._sandbox: ManagedSandbox | None = None
         self._creating: asyncio.Task[ManagedSandbox] | None = None
-        self._state = "new"
+        self._state: str = "new"  # → waiting → admitted → open → closed
+        self._previous: Trajectory | None = None
         self._closing: asyncio.Task[None] | None = None
         self._admitted: asyncio.Future[None] = workshop.loop.create_future()
 
@@ -81,6 +83,8 @@ class Trajectory:
             SandboxStartError: the sandbox could not be created.
             ShutdownError: the runtime was closed meanwhile.
         """
+        if asyncio.get_running_loop() is not self._workshop.loop:
+            raise WrongLoopError("this trajectory belongs to another event loop")
         if self._state != "new":
             raise UsageError("a trajectory can be entered once; call tangram.trajectory() for each")
         if not self.runtime.is_open:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.model.quantities import MILLI, seconds, whole
+from arl_tangram.model.quantities import MILLI, quota_name, seconds, whole
 from arl_tangram.model.topology import Dimension, quota_calls, quota_concurrency
 
 LONGEST_PAUSE_S = 3600.0
@@ -38,8 +39,7 @@ class Quota:
 
     def __post_init__(self) -> None:
         what = f"Quota({self.name!r})"
-        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
-            raise ConfigurationError(f"{what}: a name has letters, digits, '-', '_' and '.'")
+        quota_name(self.name, what, ConfigurationError)
         if (self.calls is None) != (self.period_s is None):
             raise ConfigurationError(f"{what}: calls= and period_s= go together")
         if self.calls is None and self.concurrency is None:
@@ -83,16 +83,16 @@ class QuotaHandle:
         self.pause(min(parse_retry_after(value), LONGEST_PAUSE_S))
 
 
-def parse_retry_after(value: float | str) -> float:
+def parse_retry_after(value: object) -> float:
     """Return the seconds that a `Retry-After` in seconds asks for.
 
     Raises:
         ValueError: not a finite number of seconds from 0.
     """
-    try:
-        wait_s = float(value)
-    except (TypeError, ValueError, OverflowError):
-        wait_s = math.nan
+    wait_s = math.nan
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            wait_s = float(value)
     if not math.isfinite(wait_s) or wait_s < 0:
         raise ValueError(f"Retry-After takes finite seconds from 0, not {value!r}")
     return wait_s

@@ -8,7 +8,7 @@ from typing import cast
 
 from arl_tangram.errors import DefinitionError
 from arl_tangram.model.elasticity import Elastic
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, thousandths
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, quota_name, thousandths
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def declare_cost(
         amount = thousandths(value, f"{name}: quota[{key!r}]", DefinitionError)
         if amount == 0:
             raise DefinitionError(f"{name}: quota[{key!r}] must be more than 0")
-        calls.append((key, amount))
+        calls.append((quota_name(key, name, DefinitionError), amount))
     return Cost(
         cpu=cpu if isinstance(cpu, Elastic) else thousandths(cpu, f"{name}: cpu", DefinitionError),
         memory_bytes=bytes_of_gib(memory_gib, f"{name}: memory_gib", DefinitionError),

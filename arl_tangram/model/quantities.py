@@ -41,6 +41,13 @@ def thousandths(value: object, what: str, error: type[TangramError]) -> int:
     return nearest
 
 
+def quota_name(value: object, what: str, error: type[TangramError]) -> str:
+    """Return the name of a quota: letters, digits, `-`, `_` and `.`."""
+    if not isinstance(value, str) or not value or not all(c.isalnum() or c in "-_." for c in value):
+        raise error(f"{what}: the name of a quota has letters, digits, '-', '_' and '.', not {value!r}")
+    return value
+
+
 def bytes_of_gib(value: object, what: str, error: type[TangramError]) -> int:
     """Return GiB from 0 as whole bytes, rounded up."""
     return math.ceil(Fraction(_amount(value, what, error)) * GIB)

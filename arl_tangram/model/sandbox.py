@@ -73,6 +73,7 @@ class Sandbox(Protocol):
             SandboxLostError: the sandbox died.
             SandboxPathError: `cwd` leaves the sandbox.
             ValueError: an empty `argv`, a zero byte, or a limit that is not positive.
+            TypeError: an argument of another type.
             FileNotFoundError: the program or `cwd` does not exist.
             PermissionError: the program cannot be executed.
         """
@@ -86,26 +87,31 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def read_file(self, path: str) -> bytes:
-        """Return the content of a file.
+    async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
+        """Return the content of a file of at most `max_bytes`: what runs in the sandbox decides how long it is.
 
         Raises:
+            OSError: it is larger, or not a regular file.
             SandboxPathError: the path leaves the sandbox.
             FileNotFoundError: there is no such file.
         """
         ...
 
     async def put_dir(self, source: str | PathLike[str], path: str) -> None:
-        """Copy a folder of the host into the sandbox; existing files are replaced.
+        """Copy a folder of the host into the sandbox; existing files are replaced, links stay links.
+
+        Cancelling stops the copy half done.
 
         Raises:
-            SandboxPathError: the path leaves the sandbox.
+            SandboxPathError: the path leaves the sandbox, or the sandbox lies in the source.
             NotADirectoryError: the source is not a folder.
         """
         ...
 
     async def get_dir(self, path: str, target: str | PathLike[str]) -> None:
         """Copy a folder of the sandbox to the host; symbolic links stay links.
+
+        Cancelling stops the copy half done.
 
         Raises:
             SandboxPathError: the path leaves the sandbox.

@@ -18,7 +18,7 @@ _SHORTEST_S = 1e-6
 
 
 class Durations:
-    """Expected durations in seconds; the least recently used of more than 10,000 keys is forgotten."""
+    """Expected durations in seconds; of more than 10,000 keys, the one least recently learned from is forgotten."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()

@@ -19,6 +19,12 @@ class ActionFigures:
         queueing_mean_s: mean wait for the units.
         execution_mean_s: mean time of the body itself.
         overhead_mean_s: mean of all the rest.
+        queueing_p50_s: median wait for the units; this and the following are within 1 %.
+        queueing_p99_s: 99th percentile of the same.
+        execution_p50_s: median time of the body itself.
+        execution_p99_s: 99th percentile of the same.
+        overhead_p50_s: median of all the rest.
+        overhead_p99_s: 99th percentile of the same.
         overhead_share: sum of overhead / (sum of execution + sum of overhead).
         cpu_s: CPU seconds of the commands in sandboxes, in all.
         core_s: core-seconds held, in all, until the cores were returned.
@@ -33,6 +39,12 @@ class ActionFigures:
     queueing_mean_s: float | None
     execution_mean_s: float | None
     overhead_mean_s: float | None
+    queueing_p50_s: float | None
+    queueing_p99_s: float | None
+    execution_p50_s: float | None
+    execution_p99_s: float | None
+    overhead_p50_s: float | None
+    overhead_p99_s: float | None
     overhead_share: float | None
     cpu_s: float
     core_s: float

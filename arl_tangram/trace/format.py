@@ -16,7 +16,7 @@ started        id, started_at_s, units, cores, grant {dimension: units}, expecte
 ended          id, submitted_at_s, name, key, trajectory, outcome, error, queueing_s, execution_s,
                overhead_s, cpu_s, cores
 returned       id
-opened         id, group, waited_s, reserved
+opened         id, group, waited_s, reserved, held {dimension: units}
 closed         id
 =============  =======================================================================================
 

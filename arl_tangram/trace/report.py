@@ -40,6 +40,7 @@ def render_figures(figures: Figures, *, policy: str | None = None, notes: Iterab
     blocks = [
         [f"{title}, policy {_printable(policy)}" if policy else title, *LEGEND],
         _actions(figures, rows),
+        _parts(figures, rows),
         _failures(figures, rows),
         _dimensions(figures.dimensions),
         _trajectories(figures),
@@ -73,6 +74,22 @@ def _action(action: ActionFigures) -> tuple[str, ...]:
         _share(action.overhead_share),
         f"{action.core_s:,.1f}",
         f"{action.cpu_s:,.1f}",
+    )
+
+
+def _parts(figures: Figures, rows: int) -> list[str]:
+    """Return median and 99th percentile of the parts of the completion time."""
+    head = ("p50 / p99", "queueing", "execution", "overhead")
+    listed = [*figures.actions[:rows], figures.total]
+    return _table([head, *(_part(action) for action in listed)]) if figures.total.calls else []
+
+
+def _part(action: ActionFigures) -> tuple[str, ...]:
+    return (
+        _printable(action.name),
+        f"{_seconds(action.queueing_p50_s)} / {_seconds(action.queueing_p99_s)}",
+        f"{_seconds(action.execution_p50_s)} / {_seconds(action.execution_p99_s)}",
+        f"{_seconds(action.overhead_p50_s)} / {_seconds(action.overhead_p99_s)}",
     )
 
 

@@ -18,10 +18,13 @@ class Tally:
         "calls",
         "core_s",
         "cpu_s",
+        "execution",
         "execution_s",
         "failures",
         "name",
+        "overhead",
         "overhead_s",
+        "queueing",
         "queueing_s",
     )
 
@@ -35,6 +38,9 @@ class Tally:
         self.cpu_s = 0.0
         self.core_s = 0.0
         self.act = Histogram()
+        self.queueing = Histogram()
+        self.execution = Histogram()
+        self.overhead = Histogram()
 
     def add(self, action: FinishedAction) -> float:
         """Add one call that has ended, and return its completion time in seconds."""
@@ -48,6 +54,9 @@ class Tally:
         self.execution_s += execution_s
         self.overhead_s += overhead_s
         self.act.add(act_s)
+        self.queueing.add(queueing_s)
+        self.execution.add(execution_s)
+        self.overhead.add(overhead_s)
         if 0 < action.cpu_s < _LONGEST_S:
             self.cpu_s += action.cpu_s
         if action.outcome is not Outcome.OK:
@@ -70,6 +79,9 @@ class Tally:
         self.cpu_s += other.cpu_s
         self.core_s += other.core_s
         self.act.merge(other.act)
+        self.queueing.merge(other.queueing)
+        self.execution.merge(other.execution)
+        self.overhead.merge(other.overhead)
 
     def figures(self, running_core_s: float = 0.0) -> ActionFigures:
         """Return what the sums amount to, with the core-seconds of calls that still run."""
@@ -85,6 +97,12 @@ class Tally:
             queueing_mean_s=ratio(self.queueing_s, calls),
             execution_mean_s=ratio(self.execution_s, calls),
             overhead_mean_s=ratio(self.overhead_s, calls),
+            queueing_p50_s=self.queueing.quantile(0.5),
+            queueing_p99_s=self.queueing.quantile(0.99),
+            execution_p50_s=self.execution.quantile(0.5),
+            execution_p99_s=self.execution.quantile(0.99),
+            overhead_p50_s=self.overhead.quantile(0.5),
+            overhead_p99_s=self.overhead.quantile(0.99),
             overhead_share=ratio(self.overhead_s, busy_s),
             cpu_s=self.cpu_s,
             core_s=self.core_s + running_core_s,

@@ -169,6 +169,55 @@ class SandboxContract:
             with pytest.raises(OSError):  # noqa: PT011
                 await box.read_file("answer")
 
+    async def test_a_folder_is_not_copied_into_itself(self, box: Sandbox) -> None:
+        with pytest.raises(SandboxPathError, match="into itself"):
+            await box.put_dir("/", "everything")
+
+    async def test_a_file_that_is_too_large_is_not_read(self, box: Sandbox) -> None:
+        await box.exec(["truncate", "-s", "100", "sparse"])
+        assert len(await box.read_file("sparse", max_bytes=100)) == 100
+        with pytest.raises(OSError, match="max_bytes"):
+            await box.read_file("sparse", max_bytes=99)
+
+    async def test_a_command_does_not_start_after_its_action(
+        self, manager: CpuManager, sandbox: ManagedSandbox
+    ) -> None:
+        """Preparing much input or a spill file takes a while, in which the action may end."""
+        seconds = mark()
+        lease = manager.lease(1000, sandbox)
+        late = [
+            asyncio.create_task(sandbox.exec(["sleep", seconds], spill=True)),
+            asyncio.create_task(sandbox.exec(["sleep", seconds], stdin=bytes(1 << 20))),
+        ]
+        await asyncio.sleep(0)
+        if lease.needs_cleanup():
+            await lease.clean()
+        lease.release()
+        results = await asyncio.gather(*late, return_exceptions=True)
+        assert all(isinstance(result, UsageError) for result in results), results
+        assert processes(seconds) == []
+
+    @pytest.mark.parametrize(
+        ("argv", "options", "error"),
+        [
+            (["echo", 1], {}, TypeError),
+            ({"echo": 1}, {}, TypeError),
+            (None, {}, TypeError),
+            (["echo"], {"env": {"A": 1}}, TypeError),
+            (["echo"], {"env": ["A=1"]}, TypeError),
+            (["echo"], {"stdin": None}, TypeError),
+            (["echo"], {"max_output_bytes": 1e3}, ValueError),
+            (["echo"], {"max_output_bytes": True}, ValueError),
+            (["echo"], {"timeout": True}, ValueError),
+        ],
+        ids=repr,
+    )
+    async def test_arguments_of_the_wrong_type_are_refused(
+        self, box: Sandbox, argv: object, options: dict[str, object], error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            await box.exec(argv, **options)  # type: ignore[arg-type]
+
     async def test_tmpdir_is_writable(self, box: Sandbox) -> None:
         done = await box.exec(shell('echo x > "${TMPDIR:-/tmp}/file" && cat "${TMPDIR:-/tmp}/file"'))
         assert done.stdout == b"x\n"

@@ -66,12 +66,11 @@ class Channel:
         data = b"\0".join(fields)
         owned = list(descriptors)
         if len(data) > MESSAGE_BYTES:
-            memfd = os.memfd_create("arl_tangram-request")
-            owned.insert(0, memfd)
             try:
-                write_all(memfd, data)
+                owned.insert(0, os.memfd_create("arl_tangram-request"))
+                write_all(owned[0], data)
             except BaseException:
-                _close_all(owned)
+                close_all(owned)
                 raise
             data = b"large"
         self._outgoing.append((data, owned))
@@ -85,7 +84,7 @@ class Channel:
             self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
         while self._outgoing:
-            _close_all(self._outgoing.popleft()[1])
+            close_all(self._outgoing.popleft()[1])
 
     def kill(self) -> None:
         """Kill the keeper itself, and with bwrap all that is in its namespace."""
@@ -122,7 +121,7 @@ class Channel:
             except OSError:
                 self.kill()  # a request that cannot be sent would be waited for without end
             self._outgoing.popleft()
-            _close_all(descriptors)
+            close_all(descriptors)
         if self._socket.fileno() >= 0:
             self._loop.remove_writer(self._socket.fileno())
 
@@ -178,18 +177,21 @@ def memory_file(data: bytes) -> int:
 
 def _spawn(argv: tuple[str, ...], env: Mapping[str, str], stdin: int, stderr: int) -> int:
     # Sources above 2, so that no move overwrites the source of the next one.
-    sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (stdin, stderr)]
+    sources: list[int] = []
     try:
+        for fd in (stdin, stderr):
+            sources.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))  # noqa: PERF401 - each must be closed
         moves = [(os.POSIX_SPAWN_DUP2, sources[min(target, 1)], target) for target in range(3)]
         # A session of its own: a Ctrl-C in the terminal is for the trainer, which closes the sandboxes in order.
         return os.posix_spawn(
             argv[0], argv, env, file_actions=moves, setsid=True, setsigmask=(), setsigdef=(signal.SIGPIPE,)
         )
     finally:
-        _close_all(sources)
+        close_all(sources)
 
 
-def _close_all(descriptors: Sequence[int]) -> None:
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close descriptors."""
     for fd in descriptors:
         os.close(fd)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from arl_tangram.errors import SandboxLostError
-from arl_tangram.managers.local.channel import Channel, memory_file
+from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
 from arl_tangram.uninterrupted import finish_anyway, in_thread
 
@@ -114,10 +114,13 @@ class Commands:
         if self._lost is not None:
             raise SandboxLostError(f"sandbox {self._id} is lost: {self._lost}")
 
-    async def run(self, command: Command, ran: Callable[[float, float, float], None]) -> Ended:
+    async def run(
+        self, command: Command, ran: Callable[[float, float, float], None], check_open: Callable[[], object]
+    ) -> Ended:
         """Run a command to its end; cancelling, and the time limit, kill it with all that it started first.
 
-        `ran` is told start, end and CPU seconds of the command whichever way it ends.
+        `ran` is told start, end and CPU seconds of the command whichever way it ends. `check_open` raises if no
+        command may start any more; it is asked right before this one does.
         """
         self.check()
         number = str(next(self._numbers))
@@ -126,12 +129,17 @@ class Commands:
         status: asyncio.Future[_Status] = self._loop.create_future()
         try:
             spilled = await self._open_outputs(outputs, command, number)
-            stdin = await self._open_stdin(command.stdin)
-            if self._lost is not None:  # meanwhile
-                os.close(stdin)
+            descriptors = [await self._open_stdin(command.stdin)]
+            try:
                 self.check()
+                check_open()
+                for output in outputs:
+                    descriptors.append(output.take_sink())  # noqa: PERF401 - each must be closed
+            except BaseException:
+                close_all(descriptors)
+                raise
             self._running[number] = status
-            self.channel.send(request, [stdin, *(output.take_sink() for output in outputs)])
+            self.channel.send(request, descriptors)
             timed_out = await self._wait_or_kill(number, status, command.timeout_s)
             ended = await status
             stdout, stderr = [await output.finish() for output in outputs]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MILLI = 1000
+from arl_tangram.model.quantities import MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ class Cores:
         """Take free cores: from the smallest node that has room, else from the fullest nodes on."""
         if count > self.free:
             raise ValueError(f"{count} cores were asked, {self.free} are free")
+        if len(self._free) == 1:
+            only = self._free[0]
+            picked_here = tuple(only[:count])
+            del only[:count]
+            return picked_here
         fitting = [free for free in self._free if len(free) >= count]
         sources = [min(fitting, key=len)] if fitting else sorted(self._free, key=len, reverse=True)
         picked: list[int] = []

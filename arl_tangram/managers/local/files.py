@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import shutil
 import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from arl_tangram.errors import SandboxPathError
+from arl_tangram.managers.local.trees import copy_tree, remove_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,75 +74,32 @@ class Folders:
             _check_regular(file.fileno(), path)
             file.write(data)
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a regular file."""
+    def read(self, path: str, max_bytes: int) -> bytes:
+        """Return the content of a regular file of at most `max_bytes`."""
         # Not blocking: what runs in the sandbox could have put a pipe there, which nobody writes to.
         with open(
             os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
         ) as file:
             _check_regular(file.fileno(), path)
-            return file.read()
+            content = file.read(max_bytes + 1)
+            if len(content) > max_bytes:
+                raise OSError(errno.EFBIG, f"larger than max_bytes={max_bytes:,}", path)
+            return content
 
     def put(self, source: str | os.PathLike[str], path: str, stop: threading.Event) -> None:
         """Copy a folder in, until `stop` is set; existing files are replaced, links stay links."""
         if not os.path.isdir(source):
             raise NotADirectoryError(f"{os.fspath(source)!r} is not a folder")
-        merge_tree(Path(source), Path(self.resolve(path)), stop)
+        copy_tree(Path(source), Path(self.resolve(path)), stop)
 
     def get(self, path: str, target: str | os.PathLike[str], stop: threading.Event) -> None:
         """Copy a folder out, until `stop` is set; links stay links."""
         real = self.resolve(path)
         if not os.path.isdir(real):
             raise NotADirectoryError(f"{path!r} is not a folder of the sandbox")
-        merge_tree(Path(real), Path(target), stop)
-
-
-def merge_tree(source: Path, target: Path, stop: threading.Event) -> None:
-    """Copy a folder into another, until `stop` is set; special files are left out.
-
-    Links are copied as links. One that is in the way in the target is replaced and never followed: else two copies in a
-    row, a link first and a folder of the same name then, would write elsewhere.
-    """
-    target.mkdir(parents=True, exist_ok=True)
-    with os.scandir(source) as entries:
-        for entry in entries:
-            if stop.is_set():
-                return
-            copy = target / entry.name
-            if copy.is_symlink():
-                copy.unlink()
-            if entry.is_symlink():
-                copy.unlink(missing_ok=True)
-                copy.symlink_to(os.readlink(entry.path))
-            elif entry.is_dir():
-                merge_tree(Path(entry.path), copy, stop)
-            elif entry.is_file():
-                if copy.is_dir():
-                    raise IsADirectoryError(f"{copy} is a folder, {entry.path} is a file")
-                shutil.copy2(entry.path, copy)
-    shutil.copystat(source, target)
+        copy_tree(Path(real), Path(target), stop)
 
 
 def _check_regular(fd: int, path: str) -> None:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(f"{path!r} is not a regular file")
-
-
-def remove_tree(path: str) -> None:
-    """Remove a tree, folders without write permission included; what is gone already is no error."""
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except OSError:
-        _unlock(path)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _unlock(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    _unlock(entry.path)

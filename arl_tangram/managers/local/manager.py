@@ -24,12 +24,13 @@ from arl_tangram.managers.local.machine import Machine
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
+from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 from arl_tangram.uninterrupted import finish_anyway, in_thread
 
 START_LIMIT_S = 30.0
-GIB = 1 << 30
 FILE_THREADS = 8
+LEAST_MEMORY_BYTES = 32 << 20  # its keeper alone needs about a third of that
 KILL_THREADS = 8
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class LocalManager:
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers: `cpu` in milli-cores, `memory` in bytes."""
-        return (Dimension(CPU, self._capacity * 1000, 1000), Dimension(MEMORY, self._memory_bytes, GIB))
+        return (Dimension(CPU, self._capacity * MILLI, MILLI), Dimension(MEMORY, self._memory_bytes, GIB))
 
     def check_image(self, image: str | None) -> None:
         """Raise `ConfigurationError` unless there is no image or images are ignored."""
@@ -98,7 +99,9 @@ class LocalManager:
             ConfigurationError: bwrap was asked for and does not work, or the root is somebody else's.
         """
         self._files = anyio.CapacityLimiter(FILE_THREADS)
-        self._kills = anyio.CapacityLimiter(KILL_THREADS)  # of their own: never behind a large copy
+        # Of their own: killing, creating and removing never stand behind a large copy.
+        self._kills = anyio.CapacityLimiter(KILL_THREADS)
+        self._upkeep = anyio.CapacityLimiter(FILE_THREADS)
         self._starting = asyncio.Semaphore(2 * self._capacity)
         await finish_anyway(self._open())
 
@@ -113,6 +116,10 @@ class LocalManager:
             SandboxStartError: it could not be created.
         """
         self.check_image(image)
+        if 0 < memory_bytes < LEAST_MEMORY_BYTES:
+            raise ConfigurationError(
+                f"a sandbox with {memory_bytes:,} bytes of memory was asked; {LEAST_MEMORY_BYTES:,} are the least"
+            )
         site = self.site
         number = next(self._sandbox_numbers)
         sandbox: LocalSandbox | None = None
@@ -188,6 +195,7 @@ class LocalManager:
             commands=commands,
             env=env,
             limiter=self._files,
+            upkeep=self._upkeep,
             on_close=self._forget,
         )
         self._sandboxes[sandbox_id] = sandbox
@@ -208,7 +216,7 @@ class LocalManager:
             self._site = None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await in_thread(work, self._files)
+        return await in_thread(work, self._upkeep)
 
 
 def _choose(machine: Machine, count: int) -> list[list[int]]:

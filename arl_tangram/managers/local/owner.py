@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -17,13 +18,15 @@ from pathlib import Path
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.local.cgroup import kill_group, remove_group
 from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
-from arl_tangram.managers.local.files import remove_tree
 from arl_tangram.managers.local.hierarchy import Hierarchy
+from arl_tangram.managers.local.trees import remove_tree
 
 CGROUP_PREFIX = "arl_tangram-"
 KILL_LIMIT_S = 2.0
 
 _NAME = re.compile(r"(?P<namespace>[0-9]+)-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]+")
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,13 @@ def make_root(root: str) -> bool:
     """Create the folder for sandboxes if there is none; return whether it was created.
 
     Raises:
-        ConfigurationError: it is a link or somebody else's.
+        ConfigurationError: it cannot be created, is a link or somebody else's.
     """
     made = not os.path.lexists(root)
-    os.makedirs(root, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(root, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"the folder for sandboxes, {root}, cannot be created: {error}") from error
     if os.path.islink(root) or os.lstat(root).st_uid != os.getuid():
         raise ConfigurationError(f"the folder for sandboxes, {root}, is a link or not of user {os.getuid()}")
     return made
@@ -95,7 +101,10 @@ def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:
     for folder in _listed(Path(root)):
         if is_dead(folder.name, _boot_of(folder)) or _is_stale_claim(folder):
             dead.add(folder.name)
-            remove_tree(str(folder))
+            try:
+                remove_tree(str(folder))
+            except OSError as error:  # one bad folder must not keep every later run from starting
+                _logger.warning("%s, left behind by a run that was killed, cannot be removed: %s", folder, error)
     return len(dead)
 
 

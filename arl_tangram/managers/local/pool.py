@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.local.machine import read_machine
-from arl_tangram.managers.local.manager import GIB, LocalManager
+from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.owner import default_root
 from arl_tangram.managers.local.site import IsolationChoice
 from arl_tangram.managers.manager import CpuManager
+from arl_tangram.model.quantities import GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class LocalPool:
         machine = read_machine()
         object.__setattr__(self, "_cores", _check_cores(self.cores, machine.usable_cores))
         object.__setattr__(self, "_memory_bytes", _check_memory(self.memory_gib, machine.memory_bytes))
+        _check_root(self.root)
         if self.isolation not in ("auto", "bwrap", "none"):
             raise ConfigurationError(f"LocalPool(isolation={self.isolation!r}): there are 'auto', 'bwrap' and 'none'")
 
@@ -60,6 +62,14 @@ class LocalPool:
             isolation=self.isolation,
             root=os.path.realpath(self.root if self.root is not None else default_root()),
         )
+
+
+def _check_root(asked: object) -> None:
+    if asked is None:
+        return
+    path = os.fspath(asked) if isinstance(asked, (str, os.PathLike)) else None
+    if not isinstance(path, str) or not path or "\0" in path or path.startswith("~"):
+        raise ConfigurationError(f"LocalPool(root={asked!r}): the path of a folder is needed; `~` is not expanded")
 
 
 def _check_cores(asked: object, usable: int) -> int:

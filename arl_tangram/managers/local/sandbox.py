@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import anyio
 
-from arl_tangram.errors import UsageError
+from arl_tangram.errors import SandboxLostError, UsageError, WrongLoopError
 from arl_tangram.managers.local.cgroup import SandboxGroup
 from arl_tangram.managers.local.commands import Command, Commands, NotStartedError
 from arl_tangram.managers.local.cores import Placement
@@ -38,6 +38,7 @@ class LocalSandbox:
         commands: Commands,
         env: Mapping[str, str],
         limiter: anyio.CapacityLimiter,
+        upkeep: anyio.CapacityLimiter,
         on_close: Callable[[LocalSandbox], None],
     ) -> None:
         self._id = sandbox_id
@@ -46,10 +47,12 @@ class LocalSandbox:
         self._commands = commands
         self._env = env
         self._limiter = limiter
+        self._upkeep = upkeep
         self._on_close = on_close
         self._grant: Mapping[str, str] | None = None
         self._meter = UsageMeter()
         self._closing: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
         return f"<LocalSandbox {self._id} in {self._folders.work}>"
@@ -79,26 +82,29 @@ class LocalSandbox:
             UsageError: no action with cores of its own is running in this sandbox.
         """
         entered_s = time.monotonic()
-        _check(argv, env, timeout, max_output_bytes)
+        _check(argv, stdin, env, timeout, max_output_bytes)
+        self._check_loop()
         self._commands.check()
         folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd))
-        if self._grant is None:
-            raise UsageError(f"no action is running in sandbox {self._id}: commands need the cores of one")
-        meter = self._meter
+        grant, meter = self._check_granted(), self._meter
         command = Command(
             argv=argv,
             cwd=folder,
-            env={**self._env, **self._grant, **(env or {})},
+            env={**self._env, **grant, **(env or {})},
             stdin=stdin,
             timeout_s=timeout,
             max_output_bytes=max_output_bytes,
             spill_folder=self._folders.spill if spill else None,
         )
         try:
-            ended = await self._commands.run(command, meter.add_command)
+            ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
             subject = cwd if error.subject == "cwd" else argv[0]
             raise OSError(error.errno, os.strerror(error.errno), subject) from None
+        except SandboxLostError:
+            raise
+        except OSError as error:  # the trainer's own trouble, such as too many open files: not the command's
+            raise SandboxLostError(f"sandbox {self._id}: a command could not be started: {error}") from error
         finally:
             meter.add_call(entered_s, time.monotonic())
         return ExecResult(
@@ -117,9 +123,9 @@ class LocalSandbox:
         """Write a file, creating its folders; see `Sandbox.write_file`."""
         await self._in_thread(partial(self._folders.write, path, data))
 
-    async def read_file(self, path: str) -> bytes:
+    async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
         """Return the content of a file; see `Sandbox.read_file`."""
-        return await self._in_thread(partial(self._folders.read, path))
+        return await self._in_thread(partial(self._folders.read, path, max_bytes))
 
     async def put_dir(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a folder of the host into the sandbox; see `Sandbox.put_dir`."""
@@ -179,13 +185,14 @@ class LocalSandbox:
         self._grant = None
 
     async def kill(self) -> None:
-        """Kill everything that was started in it; see `Commands.kill`."""
+        """Kill everything that was started in it, and start nothing more; see `Commands.kill`."""
+        self.end()
         await finish_anyway(self._commands.kill())
 
     async def _close(self) -> None:
         self.end()
         await self._commands.aclose()
-        await in_thread(self._remove, self._limiter)
+        await in_thread(self._remove, self._upkeep)
         self._on_close(self)
 
     def _remove(self) -> None:
@@ -194,7 +201,18 @@ class LocalSandbox:
         with contextlib.suppress(OSError):
             self._folders.remove()
 
+    def _check_granted(self, grant: Mapping[str, str] | None = None) -> Mapping[str, str]:
+        """Return the grant of the running action, which must still be `grant` if that is given."""
+        if self._grant is None or (grant is not None and grant is not self._grant):
+            raise UsageError(f"no action is running in sandbox {self._id}: commands need the cores of one")
+        return self._grant
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoopError(f"sandbox {self._id} belongs to another event loop")
+
     async def _in_thread(self, work: Callable[[], T], *, stop: threading.Event | None = None) -> T:
+        self._check_loop()
         self._commands.check()
         try:
             return await in_thread(work, self._limiter, on_cancel=None if stop is None else stop.set)
@@ -208,17 +226,26 @@ async def _joined(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-def _check(argv: Sequence[str], env: Mapping[str, str] | None, timeout: float | None, max_output_bytes: int) -> None:
-    if isinstance(argv, (str, bytes)):
+def _check(
+    argv: object, stdin: object, env: object, timeout: float | None, max_output_bytes: object
+) -> None:  # what agents' tools hand over is often not what the types say
+    if not isinstance(argv, Sequence) or isinstance(argv, (str, bytes)) or not all(isinstance(a, str) for a in argv):
         raise TypeError(f"argv must be a list of strings, no shell is involved: {argv!r}")
     if not argv or not argv[0]:
         raise ValueError("argv is empty: a program is needed")
-    pairs = (env or {}).items()
-    if any("\0" in text for text in (*argv, *(text for pair in pairs for text in pair))):
+    if not isinstance(stdin, (bytes, bytearray, memoryview)):
+        raise TypeError(f"stdin takes bytes, not {type(stdin).__name__}")
+    if env is not None and not isinstance(env, Mapping):
+        raise TypeError(f"env takes {{name: text}}, not {env!r}")
+    pairs: list[tuple[object, object]] = list(cast(Mapping[object, object], env or {}).items())
+    texts = [*argv, *(text for pair in pairs for text in pair)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"env takes {{name: text}}, not {env!r}")
+    if any("\0" in cast(str, text) for text in texts):
         raise ValueError("a zero byte in argv or env")
-    if any("=" in name or not name for name, _ in pairs):
+    if any("=" in cast(str, name) or not name for name, _ in pairs):
         raise ValueError("an empty name or '=' in the name of a variable")
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout must be positive, not {timeout}")
-    if max_output_bytes <= 0:
-        raise ValueError(f"max_output_bytes must be positive, not {max_output_bytes}")
+    if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
+        raise ValueError(f"timeout must be positive, not {timeout!r}")
+    if isinstance(max_output_bytes, bool) or not isinstance(max_output_bytes, int) or max_output_bytes <= 0:
+        raise ValueError(f"max_output_bytes must be a positive whole number, not {max_output_bytes!r}")

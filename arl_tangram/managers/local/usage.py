@@ -6,6 +6,8 @@ from arl_tangram.managers.manager import ExecUsage
 
 Interval = tuple[float, float]
 
+_NOTHING = ExecUsage(0.0, 0.0)
+
 
 class UsageMeter:
     """Adds up the calls of one action; calls and commands that overlap count once."""
@@ -27,6 +29,8 @@ class UsageMeter:
     @property
     def usage(self) -> ExecUsage:
         """What was counted so far."""
+        if not self._inside and not self._own:
+            return _NOTHING
         return ExecUsage(max(0.0, _length(self._inside) - _length(self._own)), self._cpu_s)
 
 

@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import ConfigurationError, LocalPool, Quota, RuntimeClosedError, Tangram
+from arl_tangram import (
+    ConfigurationError,
+    LocalPool,
+    NestedActionError,
+    Quota,
+    RuntimeClosedError,
+    Tangram,
+    WrongLoopError,
+)
+from arl_tangram.managers.quota import parse_retry_after
 from arl_tangram.model.events import ActionEnded, Event
-from arl_tangram.testing import FakePool
+from arl_tangram.testing import FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.virtual import virtual
+from unit.runtime.virtual import turns, virtual
 
 
 @tangram.action(quota={"api": 1})
@@ -26,15 +35,19 @@ def nothing() -> None:
     pass
 
 
+def folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir()]
+
+
 async def test_opening_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
-    for turns in range(12):
+    for count in range(12):
         opening = asyncio.create_task(Tangram(LocalPool(root=tmp_path)).__aenter__())
-        for _ in range(turns):
+        for _ in range(count):
             await asyncio.sleep(0)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+        assert folders(tmp_path) == []
 
 
 async def test_a_runtime_that_failed_to_open_says_that_it_is_closed(tmp_path: Path) -> None:
@@ -78,10 +91,64 @@ async def test_the_way_to_a_thread_and_back_is_overhead() -> None:
     sink = MemorySink()
     async with Tangram(FakePool(), trace=sink):
         waiting = asyncio.create_task(nothing())
-        while not any(event for event in sink.events):
-            await asyncio.sleep(0)
-        time.sleep(0.05)  # the loop is busy while the thread has long ended
+        await turns(8)
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop is busy while the thread has long ended
         await waiting
     (ended,) = [event.action for event in sink.events if isinstance(event, ActionEnded)]
     assert ended.execution_s < 0.02
     assert ended.overhead_s > 0.03
+
+
+@virtual
+async def test_an_action_cannot_open_a_trajectory() -> None:
+    @tangram.action(cpu=1)
+    async def opens() -> None:
+        async with tangram.trajectory(memory_gib=1):
+            pass
+
+    async with Tangram(FakePool()):
+        with pytest.raises(NestedActionError, match="→ trajectory"):
+            await opens()
+
+
+async def test_a_trajectory_of_another_loop_is_refused() -> None:
+    async with Tangram(FakePool()) as tg:
+        trajectory = tg.trajectory()
+
+        async def enter() -> None:
+            await trajectory.__aenter__()
+
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(asyncio.run, enter())
+        assert_idle(tg)
+
+
+@pytest.mark.parametrize("resource", [LocalPool, 5, "pool"], ids=repr)
+def test_what_is_no_pool_is_refused(resource: object) -> None:
+    with pytest.raises(ConfigurationError, match="pools and quotas"):
+        Tangram(resource)  # type: ignore[arg-type]
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="policies"):
+        Tangram(policy=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("root", ["", "~/boxes", "a\0b", 5], ids=repr)
+def test_what_is_no_folder_is_refused(root: object) -> None:
+    with pytest.raises(ConfigurationError, match="root="):
+        LocalPool(root=root)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", 5], ids=repr)
+def test_what_is_no_name_of_a_quota_is_refused(name: object) -> None:
+    with pytest.raises(ConfigurationError, match="name of a quota"):
+        Quota(name, concurrency=1)  # type: ignore[arg-type]
+    with pytest.raises(tangram.DefinitionError, match="quota"):
+        tangram.action(quota={name: 1})(call.body)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", [True, b"3", None, "soon", -1])
+def test_what_is_no_retry_after_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="Retry-After"):
+        parse_retry_after(value)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import SandboxPathError
-from arl_tangram.managers.local.files import Folders, remove_tree
+from arl_tangram.managers.local.files import Folders
+from arl_tangram.managers.local.trees import remove_tree
 
 NOBODY = 65534
 
@@ -66,6 +68,27 @@ def test_a_folder_without_write_permission_is_removed() -> None:
         remove_tree(str(tree))
         assert [path.name for path in folder.iterdir()] == ["kept"]
         assert (folder / "kept").stat().st_mode & 0o777 == 0o500
+
+
+def test_folders_deeper_than_stack_and_paths_are_removed(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    subprocess.run(
+        ["bash", "-c", "for i in $(seq 3000); do mkdir -p d/.removing-0 && touch d/file && cd d; done"],
+        cwd=top,
+        check=True,
+    )
+    remove_tree(str(top))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_place_of_a_tree_is_removed_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o755)
+    (tmp_path / "tree").symlink_to(victim)
+    remove_tree(str(tmp_path / "tree"))
+    assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+    assert victim.stat().st_mode & 0o777 == 0o755
 
 
 def test_removing_what_is_gone_is_no_error(tmp_path: Path) -> None:
