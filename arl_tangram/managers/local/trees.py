@@ -93,6 +93,7 @@ def _empty(folder: str, top: str, names: itertools.count[int]) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.path)
             elif folder != top:
+                os.chmod(entry.path, 0o700)  # moving a folder changes its `..`
                 os.rename(entry.path, _unused(top, names))
 
 
