@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from typing import cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.local.machine import read_machine
@@ -67,7 +68,7 @@ class LocalPool:
 def _check_root(asked: object) -> None:
     if asked is None:
         return
-    path = os.fspath(asked) if isinstance(asked, (str, os.PathLike)) else None
+    path: object = os.fspath(cast("os.PathLike[str]", asked)) if isinstance(asked, (str, os.PathLike)) else None
     if not isinstance(path, str) or not path or "\0" in path or path.startswith("~"):
         raise ConfigurationError(f"LocalPool(root={asked!r}): the path of a folder is needed; `~` is not expanded")
 

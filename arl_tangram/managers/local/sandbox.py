@@ -99,7 +99,7 @@ class LocalSandbox:
         try:
             ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
-            subject = cwd if error.subject == "cwd" else argv[0]
+            subject = f"{cwd} (as cwd)" if error.subject == "cwd" else f"{argv[0]} (as seen inside the sandbox)"
             raise OSError(error.errno, os.strerror(error.errno), subject) from None
         except SandboxLostError:
             raise
@@ -226,24 +226,22 @@ async def _joined(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-def _check(
-    argv: object, stdin: object, env: object, timeout: float | None, max_output_bytes: object
-) -> None:  # what agents' tools hand over is often not what the types say
-    if not isinstance(argv, Sequence) or isinstance(argv, (str, bytes)) or not all(isinstance(a, str) for a in argv):
+def _check(argv: object, stdin: object, env: object, timeout: float | None, max_output_bytes: object) -> None:
+    """Check what agents' tools hand over, which is often not what the types say."""
+    words = list(cast(Sequence[object], argv)) if isinstance(argv, Sequence) else [None]
+    if isinstance(argv, (str, bytes)) or not all(isinstance(word, str) for word in words):
         raise TypeError(f"argv must be a list of strings, no shell is involved: {argv!r}")
-    if not argv or not argv[0]:
+    if not words or not words[0]:
         raise ValueError("argv is empty: a program is needed")
     if not isinstance(stdin, (bytes, bytearray, memoryview)):
         raise TypeError(f"stdin takes bytes, not {type(stdin).__name__}")
-    if env is not None and not isinstance(env, Mapping):
+    pairs = list(cast(Mapping[object, object], env).items()) if isinstance(env, Mapping) else []
+    texts = [*words, *(text for pair in pairs for text in pair)]
+    if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"env takes {{name: text}}, not {env!r}")
-    pairs: list[tuple[object, object]] = list(cast(Mapping[object, object], env or {}).items())
-    texts = [*argv, *(text for pair in pairs for text in pair)]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"env takes {{name: text}}, not {env!r}")
-    if any("\0" in cast(str, text) for text in texts):
+    if any("\0" in str(text) for text in texts):
         raise ValueError("a zero byte in argv or env")
-    if any("=" in cast(str, name) or not name for name, _ in pairs):
+    if any("=" in str(name) or not name for name, _ in pairs):
         raise ValueError("an empty name or '=' in the name of a variable")
     if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
         raise ValueError(f"timeout must be positive, not {timeout!r}")
