@@ -131,6 +131,8 @@ def action(
 
     def decorate(body: Callable[..., Any]) -> Any:
         name = _name(body)
+        if _declared(body) is not None:
+            raise DefinitionError(f"{name} is an action already; decorate its `.body`, or use `with_options`")
         kind = _kind(name, body, isolate)
         spec = ActionSpec(
             name=name,
@@ -167,11 +169,16 @@ def invocable_of(function: object) -> Invocable:
     Raises:
         UsageError: it is not an action.
     """
-    plain = getattr(function, "__func__", function)
-    declared = getattr(plain, "__dict__", {}).get("_invocable")
-    if declared is None or declared[0] is not plain:
+    invocable = _declared(getattr(function, "__func__", function))
+    if invocable is None:
         raise UsageError(f"{function!r} is not an action; decorate it with @tangram.action(...)")
-    return cast(Invocable, declared[1])
+    return invocable
+
+
+def _declared(function: object) -> Invocable | None:
+    """Return what stands behind a function if it is an action itself, and not something that wraps one."""
+    declared = getattr(function, "__dict__", {}).get("_invocable")
+    return cast(Invocable, declared[1]) if declared is not None and declared[0] is function else None
 
 
 def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:

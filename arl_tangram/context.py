@@ -204,8 +204,9 @@ def _only_open(pid: int) -> Runtime:
     found = [runtime for runtime in found if runtime.pid == pid] or found  # a forked child inherits the list
     if len(found) != 1:
         raise NoRuntimeError(
-            f"{len(found)} runtimes are open in this process and none of them is current here; "
-            + ("call `tg.run(...)` on one" if found else "open one with `async with Tangram(...)`")
+            f"{len(found)} runtimes are open in this process and none of them is current here; use `tg.run(...)` of one"
+            if found
+            else "no runtime is open in this process; open one with `async with Tangram(...)`"
         )
     return found[0]
 

@@ -374,7 +374,7 @@ class Invocation:
         """What it was granted."""
         cost = self._invocable.spec.cost
         return Allocation(
-            cores=self._milli_cores / MILLI,
+            cores=self._milli_cores / MILLI if self._milli_cores % MILLI else self._milli_cores // MILLI,
             core_ids=self._lease.core_ids if self._lease is not None else (),
             memory_gib=cost.memory_bytes / GIB,
             quota={name: amount / MILLI for name, amount in cost.quota},

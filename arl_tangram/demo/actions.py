@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from arl_tangram.demo.search_api import Refused, SearchApi
 
 _TOOLS = Path(__file__).with_name("agent_tools")
 _ENVIRONMENT = {
-    "PYTHON": sys.executable,
+    "PYTHON": os.path.abspath(sys.executable),  # a path with `..` may lead through folders that a sandbox lacks
     "PYTHONPATH": "tools",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_OPTIONS": "-q -p no:cacheprovider -p workspace_numpy --import-mode=importlib --rootdir=.",

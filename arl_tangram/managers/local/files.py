@@ -64,8 +64,10 @@ class Folders:
             raise SandboxPathError(f"{path!r} leaves the sandbox, whose working folder is {self.work}")
         return real
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: object) -> None:
         """Write a file, creating its folders."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"write_file takes bytes, not {type(data).__name__}; encode text first: text.encode()")
         real = self.resolve(path)
         os.makedirs(os.path.dirname(real), exist_ok=True)
         # Not blocking: what runs in the sandbox could have put a pipe there, which nobody reads from.

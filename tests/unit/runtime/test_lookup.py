@@ -32,7 +32,7 @@ async def without_context(call: Coroutine[Any, Any, str]) -> str:
 
 @virtual
 async def test_outside_of_any_runtime_the_error_counts_none() -> None:
-    with pytest.raises(NoRuntimeError, match=r"^0 runtimes are open"):
+    with pytest.raises(NoRuntimeError, match=r"^no runtime is open"):
         await ping()
     with pytest.raises(NoRuntimeError):
         tangram.trajectory()
@@ -56,7 +56,7 @@ async def test_of_two_runtimes_the_current_one_is_used() -> None:
             assert await without_context(outer.run(ping)) == "pong"
         assert current_runtime() is outer
         assert await ping() == "pong"
-    with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
+    with pytest.raises(NoRuntimeError, match=r"^no runtime"):
         await ping()
     assert runtime_var.get() is None
 
@@ -123,7 +123,7 @@ def test_a_runtime_whose_loop_is_closed_is_not_open_any_more() -> None:
     forgotten = asyncio.run(forget())
 
     async def again() -> None:
-        with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
+        with pytest.raises(NoRuntimeError, match=r"^no runtime"):
             await ping()
         async with Tangram():
             assert await without_context(ping()) == "pong"
@@ -234,7 +234,7 @@ async def test_a_manager_that_does_not_start_leaves_the_runtime_closed() -> None
     with pytest.raises(OSError, match="no cores today"):
         await tg.__aenter__()
     assert not tg.is_open
-    with pytest.raises(NoRuntimeError, match=r"^0 runtimes"):
+    with pytest.raises(NoRuntimeError, match=r"^no runtime"):
         await ping()
     with pytest.raises(RuntimeClosedError, match="closed"):
         await tg.__aenter__()
