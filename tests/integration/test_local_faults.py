@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import SandboxLostError, SandboxStartError
+from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError
 from arl_tangram.managers.local import cgroup, destroy
 from arl_tangram.managers.local import isolation as isolation_module
 from arl_tangram.managers.local.hierarchy import read_hierarchies
@@ -323,7 +323,13 @@ async def test_without_permission_for_cgroups_it_says_so(tmp_path: Path, monkeyp
     monkeypatch.setattr(cgroup, "make_folder", refuse)
     async with local_manager(tmp_path) as manager:
         assert "advisory" in manager.describe()
-        box = await manager.create_sandbox(image=None, memory_bytes=1 << 20)
+        box = await manager.create_sandbox(image=None, memory_bytes=64 << 20)
         lease = manager.lease(1000, box)
         assert await visible_cores(box) == 1
         lease.release()
+
+
+async def test_too_little_memory_for_a_sandbox_is_refused(tmp_path: Path) -> None:
+    async with local_manager(tmp_path) as manager:
+        with pytest.raises(ConfigurationError, match="are the least"):
+            await manager.create_sandbox(image=None, memory_bytes=1 << 20)
