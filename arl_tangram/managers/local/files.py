@@ -8,6 +8,7 @@ import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from arl_tangram.errors import SandboxPathError
 from arl_tangram.managers.local.trees import copy_tree, remove_tree
@@ -74,7 +75,7 @@ class Folders:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(real, flags, 0o666), "wb") as file:
             _check_regular(file.fileno(), path)
-            file.write(data)
+            file.write(cast(bytes, data))
 
     def read(self, path: str, max_bytes: int) -> bytes:
         """Return the content of a regular file of at most `max_bytes`."""
