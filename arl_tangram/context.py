@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import Signature
@@ -85,8 +85,8 @@ class Runtime(Protocol):
         """Return a trajectory to be entered."""
         ...
 
-    async def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Schedule one call and return what its body returns."""
+    def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Check one call at once; awaiting what is returned schedules it and returns what its body returns."""
         ...
 
 
@@ -139,6 +139,20 @@ open_runtimes: list[Runtime] = []
 """The open runtimes of this process, in the order of opening."""
 
 
+class _Process:
+    """Knows this process; asking at every call would be a call to the system each."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.pid = os.getpid()
+
+
+_process = _Process()
+
+
 def current_runtime() -> Runtime:
     """Return the runtime of this context if it is open, else the only open one of this process.
 
@@ -147,14 +161,13 @@ def current_runtime() -> Runtime:
         ForkedRuntimeError: it was opened by the process from which this one was forked.
     """
     runtime = runtime_var.get()
-    pid = os.getpid()
-    if runtime is None or not runtime.is_open or runtime.pid != pid:
-        runtime = _only_open(pid)
-    if runtime.pid != pid:
-        raise ForkedRuntimeError(
-            f"the runtime was opened by process {runtime.pid}; this is its forked child {pid}, "
-            "which must open a runtime of its own"
-        )
+    if runtime is None or not runtime.is_open or runtime.pid != _process.pid:
+        runtime = _only_open(_process.pid)
+        if runtime.pid != _process.pid:
+            raise ForkedRuntimeError(
+                f"the runtime was opened by process {runtime.pid}; this is its forked child {_process.pid}, "
+                "which must open a runtime of its own"
+            )
     return runtime
 
 

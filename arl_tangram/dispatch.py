@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Protocol
 
@@ -37,12 +37,12 @@ class Dispatcher:
 
     Args:
         core: the scheduler.
-        on_event: is given each event of the core, if the core records them.
+        on_events: is given the events of the core, in order, if the core records them.
     """
 
-    def __init__(self, core: SchedulerCore, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, core: SchedulerCore, on_events: Callable[[Sequence[Event]], None]) -> None:
         self.core = core
-        self._on_event = on_event
+        self._on_events = on_events
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, Waiter] = {}
         self._scheduled = False
@@ -80,9 +80,9 @@ class Dispatcher:
         self.core.close(trajectory, self._loop.time())
         self._wake()
 
-    def finish(self, action_id: int, duration_s: float | None) -> None:
+    def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
         """Return a running call's units."""
-        self.core.finish(action_id, self._loop.time(), duration_s)
+        self.core.finish(action_id, now_s, duration_s)
         self._wake()
 
     def pause(self, dimension: int, for_s: float) -> None:
@@ -121,8 +121,8 @@ class Dispatcher:
             self._waiters.pop(trajectory).granted(None)
         for running in decisions.started:
             self._waiters.pop(running.pending.id).granted(running)
-        for event in self.core.drain_events():
-            self._on_event(event)
+        if events := self.core.drain_events():
+            self._on_events(events)
         if decisions.more:
             self._wake()
         self._arm()

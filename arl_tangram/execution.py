@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.model.lifecycle import BodyKind, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import CPU, quota_calls, quota_concurrency
+from arl_tangram.model.topology import quota_calls, quota_concurrency
 from arl_tangram.uninterrupted import settled
 
 _NO_USAGE = ExecUsage(0.0, 0.0)
@@ -51,7 +51,7 @@ class Workshop:
     cpu: CpuManager | None
     threads: BodyThreads
     kill_grace_s: float
-    on_event: Callable[[Event], None]
+    on_events: Callable[[Sequence[Event]], None]
     loop: asyncio.AbstractEventLoop
     live: dict[int, Invocation] = field(default_factory=dict[int, "Invocation"])
     trajectories: dict[Any, None] = field(default_factory=dict[Any, None])
@@ -88,6 +88,20 @@ class Workshop:
                 self.dispatcher.pause(index[dimension], for_s)
 
 
+class _BodyTask(asyncio.Task[None]):
+    """Runs a body; tells the invocation if it is cancelled before its first step.
+
+    A callback for every task that is done would say so too, at the cost of a turn of the loop for every call.
+    """
+
+    invocation: Invocation
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not self.invocation.has_begun:
+            self.add_done_callback(self.invocation.never_began)
+        return super().cancel(msg)
+
+
 class Invocation:
     """One call, from its submission to its end; also what the body sees as the active action."""
 
@@ -117,7 +131,7 @@ class Invocation:
         self._sandbox = sandbox
         self._answer: asyncio.Future[Any] = workshop.loop.create_future()
         self._context: Context | None = copy_context()
-        self._task: asyncio.Task[None] | None = None
+        self._task: _BodyTask | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._lease: CpuLease | None = None
@@ -146,21 +160,22 @@ class Invocation:
 
     def granted(self, running: RunningAction | None) -> None:
         """Start the body; its units are in use from now on."""
+        assert running is not None
         self.running = running
-        self._milli_cores = self._granted_milli_cores()
+        self._milli_cores = running.units or running.pending.demand.milli_cores
         self._workshop.live[self.pending.id] = self
-        self._task = self._workshop.loop.create_task(self._run(), context=self._context)
+        self._task = _BodyTask(self.run_body(), loop=self._workshop.loop, name=self.name, context=self._context)
+        self._task.invocation = self
         self._context = None
-        self._task.add_done_callback(self._task_done)
 
     def expired(self) -> None:
         """Answer that the wait was too long."""
         waited_s = self.pending.demand.queue_timeout
-        self._respond(None, QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"))
+        self._fail(QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"))
 
     def failed(self, error: Exception) -> None:
         """Answer that the scheduler failed."""
-        self._respond(None, InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
+        self._fail(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
 
     # Interrupting.
 
@@ -173,7 +188,7 @@ class Invocation:
         """Take it out of the queue, or interrupt it; its caller gets the error."""
         if self.running is None:
             self._workshop.dispatcher.withdraw(self.pending.id)
-            self._respond(None, error)
+            self._fail(error)
         else:
             self.interrupt(error)
 
@@ -194,6 +209,11 @@ class Invocation:
             self._task.cancel()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the task has made its first step."""
+        return self._started_at_s is not None
+
+    @property
     def task(self) -> asyncio.Task[None] | None:
         """The task that runs the body."""
         return self._task
@@ -202,7 +222,7 @@ class Invocation:
         """Answer without a body that does not end, kill its commands, and cancel it again from time to time."""
         if not self.ended:
             self.lingering = True
-            self._respond(None, self._interrupt)
+            self._fail(self._interrupt)
         if self._lease is not None and (self._cleaning is None or self._cleaning.done()):
             self._clean(self._lease)
         if self._task is not None and self._invocable.spec.kind is BodyKind.ASYNC:
@@ -213,7 +233,7 @@ class Invocation:
         """The caller does not want it any more: take it out of the queue, or end it and wait for its end."""
         if self.running is None:
             self._workshop.dispatcher.withdraw(self.pending.id)
-            self._report(cancelled)
+            self._report(cancelled, 0.0, self._workshop.loop.time())
             return
         self._answer = self._workshop.loop.create_future()
         self.interrupt(cancelled)
@@ -221,7 +241,7 @@ class Invocation:
 
     # Running.
 
-    async def _run(self) -> None:
+    async def run_body(self) -> None:
         """Run the body to its end, whatever happens, and give everything back."""
         spec = self._invocable.spec
         value: Any = None
@@ -229,7 +249,8 @@ class Invocation:
         started_at_s = self._started_at_s = self._workshop.loop.time()
         active_var.set(self)
         try:
-            self._enter()
+            if self._milli_cores and self._workshop.cpu is not None:
+                self._lease = self._workshop.cpu.lease(self._milli_cores, self._sandbox)
             if spec.timeout is not None:
                 self._deadline = self._workshop.call_later(spec.timeout, self._time_out)
             if spec.kind is BodyKind.THREAD:
@@ -242,24 +263,22 @@ class Invocation:
         except BaseException as caught:  # noqa: BLE001 - told to the caller, whatever it is
             error = caught
         finally:
-            body_s = self._workshop.loop.time() - started_at_s if self._body_s is None else self._body_s
+            now_s = self._workshop.loop.time()
+            body_s = now_s - started_at_s if self._body_s is None else self._body_s
             if self._deadline is not None:
                 self._deadline.cancel()
             if not self._outlived:
-                error = await self._leave() or error
-                self._conclude(value, self._interrupt or error, body_s)
+                if self._lease is not None:
+                    error = await self._leave(self._lease) or error
+                    now_s = self._workshop.loop.time()
+                self._conclude(value, self._interrupt or error, body_s, now_s)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            if (this := asyncio.current_task()) is not None:
+                this.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
             raise error
 
-    def _enter(self) -> None:
-        if self._milli_cores and self._workshop.cpu is not None:
-            self._lease = self._workshop.cpu.lease(self._milli_cores, self._sandbox)
-
-    async def _leave(self) -> BaseException | None:
+    async def _leave(self, lease: CpuLease) -> BaseException | None:
         """Kill what the body left behind, then release the cores; return what went wrong."""
-        lease = self._lease
-        if lease is None:
-            return None
         failure: BaseException | None = None
         with suppress(asyncio.CancelledError):  # whoever cancels has said why in `_interrupt`
             if self._cleaning is not None:
@@ -309,35 +328,40 @@ class Invocation:
         """Give back what a thread held that outlived the task of its body."""
         if self._lease is not None:
             self._lease.release()
-        self._conclude(None, self._interrupt, 0.0)
+        self._conclude(None, self._interrupt, 0.0, self._workshop.loop.time())
 
     def _time_out(self) -> None:
         timeout = self._invocable.spec.timeout
         self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {timeout:g} s"))
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        """Conclude a task that was cancelled before its first step, and so never ran at all."""
-        self._task = None
-        if self.pending.id in self._workshop.live and not self._outlived:
+    def never_began(self, _: asyncio.Task[None]) -> None:
+        """Conclude a call whose task was cancelled before its first step, so that none of it ever ran."""
+        if not self.has_begun and self._task is not None:  # cancelled twice, it is told twice
             error = self._interrupt or BodyCancelledError(f"the task of {self.name} was cancelled before it began")
-            self._conclude(None, error, 0.0)
-        if not task.cancelled():
-            task.exception()  # told to the caller already
+            self._conclude(None, error, 0.0, self._workshop.loop.time())
 
-    def _conclude(self, value: Any, error: BaseException | None, body_s: float) -> None:
+    def _conclude(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
+        """Give the units back, then answer."""
         del self._workshop.live[self.pending.id]
+        self._task = None
         if self._grace is not None:
             self._grace.cancel()
-        self._workshop.dispatcher.finish(self.pending.id, body_s if error is None else None)
+        self._workshop.dispatcher.finish(self.pending.id, now_s, body_s if error is None else None)
         if not self.ended:
-            self._respond(value, error, body_s)
+            self._report(error, body_s, now_s)
+            self._answer_with(value, error)
 
     # Answering.
 
-    def _respond(self, value: Any, error: BaseException | None, body_s: float | None = None) -> None:
+    def _fail(self, error: BaseException | None) -> None:
+        """Answer with an error before, or without, the end of the body."""
+        now_s = self._workshop.loop.time()
+        self._report(error, 0.0 if self._started_at_s is None else now_s - self._started_at_s, now_s)
+        self._answer_with(None, error)
+
+    def _answer_with(self, value: Any, error: BaseException | None) -> None:
         """Give the caller its answer, once."""
         self.ended = True
-        self._report(error, body_s)
         if self._answer.done():
             return
         if error is None:
@@ -348,14 +372,11 @@ class Invocation:
             self._answer.set_exception(error)
             self._answer.exception()  # retrieved: the caller may be gone
 
-    def _report(self, error: BaseException | None, body_s: float | None = None) -> None:
+    def _report(self, error: BaseException | None, body_s: float, now_s: float) -> None:
         """Measure the call as design and trace define it."""
-        now_s = self._workshop.loop.time()
-        if body_s is None:
-            body_s = 0.0 if self._started_at_s is None else now_s - self._started_at_s
         usage = _NO_USAGE if self._lease is None else self._lease.usage
         finished = measured(self.pending, self.running, error, now_s, body_s, usage, self._milli_cores)
-        self._workshop.on_event(ActionEnded(now_s, finished))
+        self._workshop.on_events((ActionEnded(now_s, finished),))
 
     # What the body sees.
 
@@ -385,10 +406,3 @@ class Invocation:
         if all(name != held for held, _ in self._invocable.spec.cost.quota):
             return None
         return QuotaHandle(lambda for_s: self._workshop.pause_quota(name, for_s))
-
-    def _granted_milli_cores(self) -> int:
-        """Milli-cores: the policy's, the trajectory's reservation, or the declared fraction."""
-        if self.running is not None and self.running.units:
-            return self.running.units
-        cpu = self._workshop.dispatcher.core.topology.index.get(CPU)
-        return next((units for dimension, units in self.pending.demand.fixed if dimension == cpu), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from os import PathLike
 from types import TracebackType
@@ -117,8 +117,8 @@ class Tangram:
             self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
         self._summary = Summary(topology)
         self._core = SchedulerCore(topology, self._policy, record=True)
-        self._dispatcher = Dispatcher(self._core, self._on_event)
-        self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_event, self._loop)
+        self._dispatcher = Dispatcher(self._core, self._on_events)
+        self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_events, self._loop)
         self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
         self._summary.opened(self._loop.time())
         self._state = "open"
@@ -191,12 +191,14 @@ class Tangram:
             return self._trace
         return JsonlSink(self._trace, topology=topology, policy=self._policy.name)
 
-    def _on_event(self, event: Event) -> None:
-        self._summary.add(event)
+    def _on_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._summary.add(event)
         if self._sink is None:
             return
         try:
-            self._sink.write(event)
+            for event in events:
+                self._sink.write(event)
         except Exception:
             # One that is the user's own must not be able to keep a caller from its answer.
             _logger.exception("%r does not take events; the trace ends here", self._sink)
@@ -227,8 +229,8 @@ class Tangram:
             return await self.invoke(invocable_of(action), (owner, *args), kwargs)  # type: ignore[no-any-return]
         return await self.invoke(invocable_of(action), args, kwargs)  # type: ignore[no-any-return]
 
-    async def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Schedule one call of what the decorator declared."""
+    def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Check one call of what the decorator declared; what it returns submits the call when awaited."""
         submitted_at_s = self._check_usable()
         active = active_var.get()
         if active is not None and not active.ended:
@@ -238,7 +240,9 @@ class Tangram:
             )
         if kwargs or len(args) not in action.positional:  # binding costs 2 us, and the commonest calls are plain
             _bind(action, args, kwargs)
-        trajectory = self._current_trajectory(action)
+        trajectory = trajectory_var.get()
+        if trajectory is not None:
+            trajectory = self._checked(trajectory, action)
         sandbox = None
         if trajectory is not None and action.spec.kind is BodyKind.ASYNC and action.spec.cost.minimum_cpu > 0:
             sandbox = trajectory.sandbox
@@ -251,12 +255,10 @@ class Tangram:
             None if trajectory is None else trajectory.id,
             sandbox is not None or demand.reserved > 0,
         )
-        return await Invocation(self._workshop, action, args, kwargs, pending, sandbox).result()
+        return Invocation(self._workshop, action, args, kwargs, pending, sandbox).result()
 
-    def _current_trajectory(self, action: Invocable) -> Trajectory | None:
-        trajectory = trajectory_var.get()
-        if trajectory is None:
-            return None
+    def _checked(self, trajectory: Trajectory, action: Invocable) -> Trajectory | None:
+        """Return the trajectory in which an action is called, unless it is that of another runtime."""
         if not trajectory.is_open:
             raise NoTrajectoryError(f"{action.spec.name} was called in a trajectory that is closed")
         return trajectory if trajectory.runtime is self else None

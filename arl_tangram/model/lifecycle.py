@@ -73,6 +73,7 @@ class Demand:
         queue_timeout: seconds, or None.
         duration_s: prior for the duration at one whole unit, or None.
         reserved: units of the trajectory's own reservation that the action runs on, or 0.
+        milli_cores: those among `fixed`: a fraction of the cores, which no policy hands out, or 0.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Demand:
     queue_timeout: float | None = None
     duration_s: float | None = None
     reserved: int = 0
+    milli_cores: int = 0
 
 
 class PendingAction(NamedTuple):

@@ -121,7 +121,8 @@ class SchedulerCore:
             check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
             self._deadlines.add(action.submitted_at_s + action.demand.queue_timeout, action.id)
-        self._note(ActionSubmitted(action.submitted_at_s, action))
+        if self._record:
+            self._events.append(ActionSubmitted(action.submitted_at_s, action))
         if action.turn and state is not None:
             if state.turn is not None:
                 state.turns_waiting.append(action)
@@ -158,7 +159,8 @@ class SchedulerCore:
             self._completions[demand.elastic].remove(*self._expectation(running))
         if duration_s is not None:
             self.durations.observe(demand, running.pending.key, running.units, duration_s)
-        self._note(UnitsReturned(now_s, action_id))
+        if self._record:
+            self._events.append(UnitsReturned(now_s, action_id))
         self._pass_turn(running.pending)
         trajectory = running.pending.trajectory
         if trajectory is not None:
@@ -196,8 +198,11 @@ class SchedulerCore:
         """When `decide` should be called again though nothing comes in; None if never."""
         if not self._queue and not self._turn_waiting:
             return None
-        times = (self._deadlines.next_s(), self._ledger.next_change_s() if self._queue else None)
-        return min((at_s for at_s in times if at_s is not None), default=None)
+        deadline_s = self._deadlines.next_s()
+        change_s = self._ledger.next_change_s() if self._queue else None
+        if deadline_s is None or change_s is None:
+            return change_s if deadline_s is None else deadline_s
+        return min(deadline_s, change_s)
 
     def drain_events(self) -> list[Event]:
         """Return what happened since the last call; nothing unless `record` was asked for."""
@@ -264,32 +269,36 @@ class SchedulerCore:
         blocked = candidates = 0
         heads = self._queue.heads()
         while heads:
-            priority, _, lane = heads[0]
-            action = None if lane & blocked else self._queue.first(priority, lane)
-            if action is None:
+            lane = heads[0][2]
+            if lane.mask & blocked:
                 heapq.heappop(heads)
                 continue
-            lacking = this.deferred.get(action.id, 0) | self._ledger.lacking(action.demand)
+            action = lane.actions[0]
+            demand = action.demand
+            lacking = self._ledger.lacking(demand)
+            if this.deferred:
+                lacking |= this.deferred.get(action.id, 0)
             if lacking:
                 blocked |= self._blocking.blocks(action, lacking)
                 heapq.heappop(heads)
                 continue
-            if action.demand.elastic is not None:
+            if demand.elastic is not None:
                 candidates += 1
                 if candidates > _MOST_CANDIDATES:
                     return True
-                groups.setdefault(action.demand.elastic, []).append(action)
-                self._take(action, action.demand.options[0], this.now_s)
+                groups.setdefault(demand.elastic, []).append(action)
+                self._ledger.take(demand, demand.options[0], this.now_s)
             else:
                 if len(fixed) >= _MOST_FIXED:
                     return True
                 fixed.append(action)
-                self._take(action, 0, this.now_s)
-            following = self._queue.first(priority, lane)
+                self._ledger.take(demand, 0, this.now_s)
+            self._queue.take(lane)
+            following = self._queue.first(lane)
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (priority, following.id, lane))
+                heapq.heapreplace(heads, (lane.priority, following.id, lane))
         return False
 
     def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: Round) -> bool:
@@ -298,7 +307,8 @@ class SchedulerCore:
         Who is left over is deferred, unless somebody was started and it still fits: then it is planned anew.
         """
         late = members[len(plan) :]
-        self._put_back(late, this.now_s)
+        if late:
+            self._put_back(late, this.now_s)
         for action, units in zip(members, plan, strict=False):
             self._ledger.free[dimension] -= units - action.demand.options[0]
             self._start(action, units, this)
@@ -320,7 +330,10 @@ class SchedulerCore:
             self._queue.put_back(action)
 
     def _planned(self, dimension: int, members: list[PendingAction], now_s: float) -> list[int]:
-        if all(len(action.demand.options) == 1 for action in members):
+        for action in members:
+            if len(action.demand.options) > 1:
+                break
+        else:  # nobody has a choice
             return [action.demand.options[0] for action in members]
         scale = self.topology.dimensions[dimension].scale
         free = self._ledger.free[dimension] + sum(action.demand.options[0] for action in members)
@@ -341,10 +354,6 @@ class SchedulerCore:
     def _candidate(self, action: PendingAction, scale: int) -> Candidate:
         demand = action.demand
         return Candidate(tuple(u // scale for u in demand.options), self.durations.curve(demand, action.key))
-
-    def _take(self, action: PendingAction, units: int, now_s: float) -> None:
-        self._queue.take(action)
-        self._ledger.take(action.demand, units, now_s)
 
     def _start(self, action: PendingAction, units: int, this: Round) -> None:
         self._forget(action.id)
@@ -367,7 +376,8 @@ class SchedulerCore:
         if demand.elastic is not None:
             self._completions[demand.elastic].add(*self._expectation(running))
         this.decisions.started.append(running)
-        self._note(ActionStarted(this.now_s, running))
+        if self._record:
+            self._events.append(ActionStarted(this.now_s, running))
 
     def _expectation(self, running: RunningAction) -> tuple[float, int, int]:
         demand: Demand = running.pending.demand
@@ -397,7 +407,8 @@ class SchedulerCore:
 
     def _forget(self, action_id: int) -> None:
         self._blocking.forget(action_id)
-        self._deferred.discard(action_id)
+        if self._deferred:
+            self._deferred.discard(action_id)
 
     def _note(self, event: Event) -> None:
         if self._record:

@@ -21,17 +21,17 @@ class Durations:
     """Expected durations in seconds; of more than 10,000 keys, the one least recently learned from is forgotten."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-        self._all = (0, 0.0)
+        self._known: OrderedDict[tuple[str, str], _Mean] = OrderedDict()
+        self._all = _Mean()
 
     def expected_s(self, demand: Demand, key: str) -> float:
         """Expected seconds at one unit: what was learned, else the prior, else the mean of all actions, else 1."""
         known = self._known.get((demand.name, key))
         if known is not None:
-            return known[1]
+            return known.mean_s
         if demand.duration_s is not None:
             return demand.duration_s
-        return self._all[1] if self._all[0] else _UNKNOWN_S
+        return self._all.mean_s if self._all.runs else _UNKNOWN_S
 
     def curve(self, demand: Demand, key: str) -> tuple[float, ...]:
         """Expected seconds at each option of a demand; finite and above 0 whatever was declared or seen."""
@@ -47,24 +47,39 @@ class Durations:
 
     def observe(self, demand: Demand, key: str, units: int, duration_s: float) -> None:
         """Learn from a run that ended well; a duration that is not finite or is negative is ignored."""
-        if not (math.isfinite(duration_s) and duration_s >= 0):
+        if not 0 <= duration_s < math.inf:
             return
         if demand.elastic is not None:
             duration_s /= demand.relative[demand.options.index(units)]
         duration_s = min(duration_s, LONGEST_S)
         name = (demand.name, key)
-        self._known[name] = _updated(self._known.get(name, (0, 0.0)), duration_s)
-        self._known.move_to_end(name)
-        if len(self._known) > _MOST_KEYS:
-            self._known.popitem(last=False)
-        self._all = _updated(self._all, duration_s)
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = _Mean()
+            if len(self._known) > _MOST_KEYS:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(name)
+        known.add(duration_s)
+        self._all.add(duration_s)
 
 
-def _updated(known: tuple[int, float], duration_s: float) -> tuple[int, float]:
-    runs, mean = known
-    runs = min(runs + 1, _MEMORY)
-    return runs, mean + (duration_s - mean) / runs
+class _Mean:
+    """A running mean of durations that forgets."""
+
+    __slots__ = ("mean_s", "runs")
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self.runs = 0
+
+    def add(self, duration_s: float) -> None:
+        if self.runs < _MEMORY:
+            self.runs += 1
+        self.mean_s += (duration_s - self.mean_s) / self.runs
 
 
 def _bounded(duration_s: float) -> float:
-    return LONGEST_S if math.isnan(duration_s) else min(max(duration_s, _SHORTEST_S), LONGEST_S)
+    if _SHORTEST_S <= duration_s <= LONGEST_S:
+        return duration_s
+    return _SHORTEST_S if duration_s < _SHORTEST_S else LONGEST_S

@@ -34,13 +34,15 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
     elastic: int | None = None
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
+    fraction = 0
     if reserved == 0 and spec.cost.minimum_cpu > 0:
         dimension = _dimension(spec, topology, CPU, spec.cost.minimum_cpu, f"{spec.cost.minimum_cpu / MILLI:g} cores")
         options, speedup = _core_options(spec.cost, topology.dimensions[dimension].capacity)
         if options:
             elastic = dimension
         else:
-            fixed.append((dimension, spec.cost.minimum_cpu))
+            fraction = spec.cost.minimum_cpu
+            fixed.append((dimension, fraction))
     return Demand(
         name=spec.name,
         fixed=tuple(fixed),
@@ -53,6 +55,7 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
         queue_timeout=spec.queue_timeout,
         duration_s=spec.duration_s,
         reserved=reserved if spec.cost.minimum_cpu > 0 else 0,
+        milli_cores=fraction,
     )
 
 

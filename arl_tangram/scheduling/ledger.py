@@ -79,6 +79,8 @@ class Ledger:
 
     def next_change_s(self) -> float | None:
         """When units return or a pause ends by time alone; None if nothing does."""
+        if not self._returning and not self._paused_until:
+            return None
         times = [returning[0][0] for returning in self._returning.values() if returning]
         times += self._paused_until.values()
         return min(times, default=None)

@@ -15,7 +15,24 @@ from itertools import islice
 from arl_tangram.model.lifecycle import PendingAction
 from arl_tangram.scheduling.blocking import lane_mask
 
-_Lane = deque[PendingAction]
+
+class Lane:
+    """Actions of one priority that the same blocks concern, in order of arrival; some have been removed since.
+
+    Attributes:
+        priority: lower first.
+        mask: the bits of the blocks that concern them.
+        actions: those that wait, and `dead` ones that do not any more.
+        dead: how many.
+    """
+
+    __slots__ = ("actions", "dead", "mask", "priority")
+
+    def __init__(self, priority: int, mask: int) -> None:
+        self.priority = priority
+        self.mask = mask
+        self.actions: deque[PendingAction] = deque()
+        self.dead = 0
 
 
 class WaitingQueue:
@@ -27,9 +44,8 @@ class WaitingQueue:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self._lanes: dict[tuple[int, int], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
-        self._dead: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -48,80 +64,75 @@ class WaitingQueue:
 
     def add(self, action: PendingAction) -> None:
         """Queue an action at the place that its arrival gives it."""
-        lane = self._lanes.setdefault(self._lane_key(action), deque())
-        if lane and lane[-1].id > action.id:
-            lane.insert(bisect_left(lane, action.id, key=_id), action)
+        actions = self._lane(action).actions
+        if actions and actions[-1].id > action.id:
+            actions.insert(bisect_left(actions, action.id, key=_id), action)
         else:
-            lane.append(action)
+            actions.append(action)
         self._waiting[action.id] = action
 
     def remove(self, action_id: int) -> None:
         """Forget a waiting action; its place in the lane is cleared later."""
-        action = self._waiting.pop(action_id)
-        lane_key = self._lane_key(action)
-        dead = self._dead.get(lane_key, 0) + 1
-        lane = self._lanes[lane_key]
-        if dead > 64 and 2 * dead > len(lane):
-            self._lanes[lane_key] = deque(a for a in lane if a.id in self._waiting)
-            dead = 0
-        self._dead[lane_key] = dead
+        lane = self._lane(self._waiting.pop(action_id))
+        lane.dead += 1
+        if lane.dead > 64 and 2 * lane.dead > len(lane.actions):
+            lane.actions = deque(self._live(lane))
+            lane.dead = 0
 
-    def heads(self) -> list[tuple[int, int, int]]:
-        """Return a heap of (priority, id, mask) of the first of each lane."""
-        heads: list[tuple[int, int, int]] = []
-        empty: list[tuple[int, int]] = []
-        for key, lane in self._lanes.items():
-            first = self._first(lane, key)
+    def heads(self) -> list[tuple[int, int, Lane]]:
+        """Return a heap of (priority, id of the first, lane) over the lanes."""
+        heads: list[tuple[int, int, Lane]] = []
+        for lane in list(self._lanes.values()):
+            first = self.first(lane)
             if first is None:
-                empty.append(key)
+                del self._lanes[lane.priority, lane.mask]
             else:
-                heads.append((key[0], first.id, key[1]))
-        for key in empty:
-            del self._lanes[key]
-            self._dead.pop(key, None)
+                heads.append((lane.priority, first.id, lane))
         heapq.heapify(heads)
         return heads
 
-    def first(self, priority: int, mask: int) -> PendingAction | None:
+    def first(self, lane: Lane) -> PendingAction | None:
         """Return the first action of a lane without taking it."""
-        lane = self._lanes.get((priority, mask))
-        return None if lane is None else self._first(lane, (priority, mask))
+        actions = lane.actions
+        while actions:
+            if actions[0].id in self._waiting:
+                return actions[0]
+            actions.popleft()
+            lane.dead -= 1
+        return None
 
-    def take(self, action: PendingAction) -> None:
-        """Take the first action of its lane out of the queue."""
-        taken = self._lanes[self._lane_key(action)].popleft()
-        if taken is not action:
-            raise AssertionError(f"{action.id} is not the first of its lane, {taken.id} is")
+    def take(self, lane: Lane) -> PendingAction:
+        """Take the first action of a lane out of the queue."""
+        action = lane.actions.popleft()
         del self._waiting[action.id]
+        return action
 
     def put_back(self, action: PendingAction) -> None:
         """Return an action that was taken in this decision to its place."""
-        lane = self._lanes[self._lane_key(action)]
-        if not lane or lane[0].id > action.id:
-            lane.appendleft(action)
+        actions = self._lane(action).actions
+        if not actions or actions[0].id > action.id:
+            actions.appendleft(action)
         else:
-            lane.insert(bisect_left(lane, action.id, key=_id), action)
+            actions.insert(bisect_left(actions, action.id, key=_id), action)
         self._waiting[action.id] = action
 
     def behind(self, dimension: int, limit: int) -> list[PendingAction]:
         """Return the first `limit` waiting actions that use a dimension, in order."""
-        lanes = [self._live(lane) for (_, mask), lane in self._lanes.items() if mask >> dimension & 1]
+        lanes = [self._live(lane) for lane in self._lanes.values() if lane.mask >> dimension & 1]
         return list(islice(heapq.merge(*lanes, key=lambda a: (a.demand.priority, a.id)), limit))
 
     def __iter__(self) -> Iterator[PendingAction]:
         return iter(self._waiting.values())
 
-    def _live(self, lane: _Lane) -> Iterator[PendingAction]:
-        return (action for action in lane if action.id in self._waiting)
+    def _live(self, lane: Lane) -> Iterator[PendingAction]:
+        return (action for action in lane.actions if action.id in self._waiting)
 
-    def _first(self, lane: _Lane, key: tuple[int, int]) -> PendingAction | None:
-        while lane and lane[0].id not in self._waiting:
-            lane.popleft()
-            self._dead[key] -= 1
-        return lane[0] if lane else None
-
-    def _lane_key(self, action: PendingAction) -> tuple[int, int]:
-        return action.demand.priority, lane_mask(action, self._dimensions)
+    def _lane(self, action: PendingAction) -> Lane:
+        key = (action.demand.priority, lane_mask(action, self._dimensions))
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(*key)
+        return lane
 
 
 def _id(action: PendingAction) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from arl_tangram.model.events import (
     ActionEnded,
     ActionStarted,
@@ -11,6 +14,7 @@ from arl_tangram.model.events import (
     TrajectoryOpened,
     UnitsReturned,
 )
+from arl_tangram.model.lifecycle import FinishedAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.trace.figures import Figures, TrajectoryFigures
 from arl_tangram.trace.histogram import Histogram
@@ -47,6 +51,14 @@ class Summary:
         self._charges: dict[int, float] = {}
         self._charged_s = 0.0
         self._charged = Histogram()
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            ActionSubmitted: self._submitted,
+            ActionStarted: self._started,
+            ActionEnded: self._ended,
+            UnitsReturned: self._returned,
+            TrajectoryOpened: self._trajectory_opened,
+            TrajectoryClosed: self._trajectory_closed,
+        }
 
     def opened(self, at_s: float) -> None:
         """Let the observed time begin here; without it, it begins at the first event."""
@@ -54,29 +66,15 @@ class Summary:
         self._last_s = max(self._last_s, at_s)
 
     def add(self, event: Event) -> None:
-        """Add one event; about a microsecond."""
-        if event.at_s > self._last_s:
-            self._last_s = event.at_s
+        """Add one event; less than a microsecond."""
+        at_s = event.at_s
+        if at_s > self._last_s:
+            self._last_s = at_s
             if self._first_s is None:
-                self._first_s = event.at_s
-        if isinstance(event, ActionEnded):
-            action = event.action
-            row = self._rows.get(action.name) or self._row(action.name)
-            act_s = row.add(action)
-            if self._charges:
-                self._charge(action.id, act_s)
-        elif isinstance(event, ActionStarted):
-            self._holding.start(event.action)
-        elif isinstance(event, UnitsReturned):
-            self._returned(event)
-        elif isinstance(event, ActionSubmitted):
-            trajectory = event.action.trajectory
-            if trajectory is not None and trajectory in self._uncharged:
-                self._charges[event.action.id] = self._uncharged.pop(trajectory)
-        elif isinstance(event, TrajectoryOpened):
-            self._trajectory_opened(event)
-        elif isinstance(event, TrajectoryClosed):
-            self._trajectory_closed(event)
+                self._first_s = at_s
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
 
     def figures(self, now_s: float | None = None) -> Figures:
         """Return what the events so far amount to.
@@ -86,6 +84,8 @@ class Summary:
         """
         until_s = self._last_s if now_s is None else max(now_s, self._last_s)
         elapsed_s = 0.0 if self._first_s is None else until_s - self._first_s
+        for row in self._rows.values():
+            row.count()
         running_core_s: dict[str, float] = {}
         for name, core_s in self._holding.running_core_s(until_s):
             row = self._row(name)
@@ -121,10 +121,25 @@ class Summary:
             row = self._rows.setdefault(name, Tally(name))
         return row
 
-    def _charge(self, action: int, act_s: float) -> None:
+    def _submitted(self, event: ActionSubmitted) -> None:
+        if self._uncharged and (trajectory := event.action.trajectory) in self._uncharged:
+            self._charges[event.action.id] = self._uncharged.pop(trajectory)
+
+    def _started(self, event: ActionStarted) -> None:
+        self._holding.start(event.action)
+
+    def _ended(self, event: ActionEnded) -> None:
+        action = event.action
+        row = self._rows.get(action.name) or self._row(action.name)
+        row.add(action)
+        if self._charges:
+            self._charge(action)
+
+    def _charge(self, action: FinishedAction) -> None:
         """Count a trajectory's wait for admission to the first action that was submitted in it."""
-        waited_s = self._charges.pop(action, None)
+        waited_s = self._charges.pop(action.id, None)
         if waited_s is not None:
+            act_s = sane(action.queueing_s) + sane(action.execution_s) + sane(action.overhead_s)
             self._charged_s += waited_s
             # Corrects the histograms of the rows, where the action stands without the wait.
             self._charged.count(act_s, -1)

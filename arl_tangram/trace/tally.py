@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from arl_tangram.model.lifecycle import FinishedAction, Outcome
 from arl_tangram.trace.figures import ActionFigures
 from arl_tangram.trace.histogram import Histogram
 
 # Longer than any run; what is not below it (or is NaN) is a broken measurement and counts as nothing.
 _LONGEST_S = 1e12
+# Numbers that are gathered before they are counted: three for each call.
+_BATCH = 3 * 128
 
 
 class Tally:
-    """The sums of one action name."""
+    """The sums of one action name.
+
+    Calls are gathered, and counted 128 at once: that costs a third of counting each as it comes.
+    """
 
     __slots__ = (
+        "_gathered",
         "act",
         "calls",
         "core_s",
@@ -37,31 +45,36 @@ class Tally:
         self.overhead_s = 0.0
         self.cpu_s = 0.0
         self.core_s = 0.0
+        self._gathered: list[float] = []
         self.act = Histogram()
         self.queueing = Histogram()
         self.execution = Histogram()
         self.overhead = Histogram()
 
-    def add(self, action: FinishedAction) -> float:
-        """Add one call that has ended, and return its completion time in seconds."""
-        queueing_s, execution_s, overhead_s = action.queueing_s, action.execution_s, action.overhead_s
-        act_s = queueing_s + execution_s + overhead_s
-        if not 0 <= act_s < _LONGEST_S:
-            queueing_s, execution_s, overhead_s = sane(queueing_s), sane(execution_s), sane(overhead_s)
-            act_s = queueing_s + execution_s + overhead_s
+    def add(self, action: FinishedAction) -> None:
+        """Add one call that has ended."""
         self.calls += 1
-        self.queueing_s += queueing_s
-        self.execution_s += execution_s
-        self.overhead_s += overhead_s
-        self.act.add(act_s)
-        self.queueing.add(queueing_s)
-        self.execution.add(execution_s)
-        self.overhead.add(overhead_s)
+        self._gathered.extend((action.queueing_s, action.execution_s, action.overhead_s))
+        if len(self._gathered) >= _BATCH:
+            self.count()
         if 0 < action.cpu_s < _LONGEST_S:
             self.cpu_s += action.cpu_s
         if action.outcome is not Outcome.OK:
             self.failures[action.outcome] = self.failures.get(action.outcome, 0) + 1
-        return act_s
+
+    def count(self) -> None:
+        """Count what was gathered; to be called before anything else is read."""
+        parts = np.array(self._gathered).reshape(-1, 3)
+        self._gathered.clear()
+        parts[~((parts >= 0) & (parts < _LONGEST_S))] = 0
+        queueing_s, execution_s, overhead_s = parts.sum(axis=0).tolist()
+        self.queueing_s += queueing_s
+        self.execution_s += execution_s
+        self.overhead_s += overhead_s
+        self.act.add_all(parts.sum(axis=1))
+        self.queueing.add_all(parts[:, 0])
+        self.execution.add_all(parts[:, 1])
+        self.overhead.add_all(parts[:, 2])
 
     @property
     def act_s(self) -> float:
