@@ -164,7 +164,9 @@ class Invocation:
         self.running = running
         self._milli_cores = running.units or running.pending.demand.milli_cores
         self._workshop.live[self.pending.id] = self
-        self._task = _BodyTask(self.run_body(), loop=self._workshop.loop, name=self.name, context=self._context)
+        self._task = _BodyTask(
+            self.run_body(), loop=self._workshop.loop, name=running.pending.demand.name, context=self._context
+        )
         self._task.invocation = self
         self._context = None
 

@@ -116,7 +116,7 @@ class Tangram:
                 await cpu.start()
             self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
         self._summary = Summary(topology)
-        self._core = SchedulerCore(topology, self._policy, record=True)
+        self._core = SchedulerCore(topology, self._policy, record=True, submissions=self._sink is not None)
         self._dispatcher = Dispatcher(self._core, self._on_events)
         self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_events, self._loop)
         self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
@@ -192,8 +192,7 @@ class Tangram:
         return JsonlSink(self._trace, topology=topology, policy=self._policy.name)
 
     def _on_events(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._summary.add(event)
+        self._summary.add_all(events)
         if self._sink is None:
             return
         try:

@@ -89,7 +89,7 @@ def _acts_with_admission(ended: Sequence[FinishedAction], waited_s: dict[int, fl
     first: dict[int, int] = {}
     for action in ended:
         if action.trajectory is not None:
-            first[action.trajectory] = min(action.id, first.get(action.trajectory, action.id))
+            first.setdefault(action.trajectory, action.id)
     admissions = {first[trajectory]: wait for trajectory, wait in waited_s.items() if trajectory in first}
     return [action.act_s + admissions.get(action.id, 0.0) for action in ended]
 

@@ -117,7 +117,7 @@ class RunningAction(NamedTuple):
         pending: the call.
         started_at_s: when its units were promised.
         units: integer units of the elastic dimension (or of the trajectory's reservation); 0 if neither.
-        expected_s: the expected duration at these units.
+        expected_s: the expected duration at these units; 0 if no dimension is elastic, where nothing depends on it.
     """
 
     pending: PendingAction

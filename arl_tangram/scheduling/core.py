@@ -67,10 +67,11 @@ class SchedulerCore:
     Args:
         topology: the dimensions of all pools.
         policy: how candidates for the same dimension share it.
-        record: whether `drain_events` returns what happened (a trace wants it).
+        record: whether `drain_events` returns what happened.
+        submissions: whether that includes `ActionSubmitted`, which a trace wants.
     """
 
-    def __init__(self, topology: Topology, policy: Policy, *, record: bool = False) -> None:
+    def __init__(self, topology: Topology, policy: Policy, *, record: bool = False, submissions: bool = True) -> None:
         self.topology = topology
         self.policy = policy
         self.durations = Durations()
@@ -85,6 +86,7 @@ class SchedulerCore:
         self._deadlines = Deadlines(self._is_waiting, lambda: self.waiting)
         self._deferred: set[int] = set()
         self._record = record
+        self._record_submissions = record and submissions
         self._events: list[Event] = []
 
     # What comes in.
@@ -121,7 +123,7 @@ class SchedulerCore:
             check_beside(action.demand, held.demand, self.topology)
         if action.demand.queue_timeout is not None:
             self._deadlines.add(action.submitted_at_s + action.demand.queue_timeout, action.id)
-        if self._record:
+        if self._record_submissions:
             self._events.append(ActionSubmitted(action.submitted_at_s, action))
         if action.turn and state is not None:
             if state.turn is not None:
@@ -141,7 +143,8 @@ class SchedulerCore:
             return
         action = self._queue.get(action_id)
         self._queue.remove(action_id)
-        self._forget(action_id)
+        self._blocking.forget(action_id)
+        self._deferred.discard(action_id)
         self._pass_turn(action)
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
@@ -161,9 +164,9 @@ class SchedulerCore:
             self.durations.observe(demand, running.pending.key, running.units, duration_s)
         if self._record:
             self._events.append(UnitsReturned(now_s, action_id))
-        self._pass_turn(running.pending)
         trajectory = running.pending.trajectory
         if trajectory is not None:
+            self._pass_turn(running.pending)
             state = self._trajectories[trajectory]
             state.running -= 1
             if state.closing:
@@ -356,7 +359,9 @@ class SchedulerCore:
         return Candidate(tuple(u // scale for u in demand.options), self.durations.curve(demand, action.key))
 
     def _start(self, action: PendingAction, units: int, this: Round) -> None:
-        self._forget(action.id)
+        self._blocking.forget(action.id)
+        if self._deferred:
+            self._deferred.discard(action.id)
         demand = action.demand
         state = self._trajectories.get(action.id)
         if state is not None:
@@ -368,7 +373,7 @@ class SchedulerCore:
             waited_s = this.now_s - action.submitted_at_s
             self._note(TrajectoryOpened(this.now_s, action.id, state.group, waited_s, reserved, demand.fixed))
             return
-        expected_s = self.durations.at(demand, action.key, units)
+        expected_s = 0.0 if demand.elastic is None else self.durations.at(demand, action.key, units)
         running = RunningAction(action, this.now_s, units or demand.reserved, expected_s)
         self._running[action.id] = running
         if action.trajectory is not None:
@@ -404,11 +409,6 @@ class SchedulerCore:
 
     def _is_waiting(self, action_id: int) -> bool:
         return action_id in self._queue or action_id in self._turn_waiting
-
-    def _forget(self, action_id: int) -> None:
-        self._blocking.forget(action_id)
-        if self._deferred:
-            self._deferred.discard(action_id)
 
     def _note(self, event: Event) -> None:
         if self._record:

@@ -40,10 +40,10 @@ class Durations:
 
     def at(self, demand: Demand, key: str, units: int) -> float:
         """Expected seconds at `units` of the elastic dimension."""
-        base = self.expected_s(demand, key)
+        expected_s = self.expected_s(demand, key)
         if demand.elastic is not None:
-            base *= demand.relative[demand.options.index(units)]
-        return _bounded(base)
+            expected_s *= demand.relative[demand.options.index(units)]
+        return _bounded(expected_s)
 
     def observe(self, demand: Demand, key: str, units: int, duration_s: float) -> None:
         """Learn from a run that ended well; a duration that is not finite or is negative is ignored."""

@@ -96,7 +96,8 @@ class Figures:
         elapsed_s: the observed time, from the first event (or the opening) to the last (or now).
         actions: one entry per action name, those with the largest sum of completion times first.
         total: all of them together.
-        admitted_act_mean_s: mean completion time, where a trajectory's wait for admission counts to its first action.
+        admitted_act_mean_s: mean completion time, where a trajectory's wait for admission counts to the first
+            of its actions that ends.
         admitted_act_p99_s: the 99th percentile of the same, within 1 %.
         dimensions: one entry per dimension.
         trajectories: how trajectories were admitted.

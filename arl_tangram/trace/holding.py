@@ -36,6 +36,8 @@ class Holding:
     def start(self, action: RunningAction) -> None:
         """A call holds its units from now on."""
         self._running[action.pending.id] = action
+        if not self._windows:
+            return
         for dimension, units in action.pending.demand.fixed:
             window_s = self._windows.get(dimension)
             if window_s is not None:

@@ -299,7 +299,7 @@ class World:
         assert self.waiting.pop(action.id) is action
         assert running.started_at_s == self.now
         assert math.isfinite(running.expected_s)
-        assert running.expected_s > 0
+        assert running.expected_s > 0 or running.pending.demand.elastic is None
         assert running.units in demand.options if demand.elastic is not None else running.units == demand.reserved
         self.running[action.id] = running
         if action.trajectory is not None:
