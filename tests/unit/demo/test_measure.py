@@ -39,20 +39,20 @@ def started(id_: int, at_s: float, *, reserved: int = 0) -> ActionStarted:
     return ActionStarted(at_s, RunningAction(pending, at_s, 1000, 1.0))
 
 
-def test_act_is_the_sum_of_its_parts_and_admission_counts_into_the_first_call() -> None:
+def test_act_is_the_sum_of_its_parts_and_admission_counts_into_the_call_that_ends_first() -> None:
     events: list[Event] = [
         TrajectoryOpened(0, 1, None, 0.0, 1000),
         TrajectoryOpened(7, 2, None, 7.0, 1000),
-        finished(12, trajectory=2, execution_s=3),  # ended first, but is not the first one
+        finished(12, trajectory=2, execution_s=3),  # ends first: the wait counts to it
         finished(11, trajectory=2, queueing_s=0.5, execution_s=1, overhead_s=0.5),
         finished(10, trajectory=1, execution_s=2),
     ]
     figures = figures_of(events, 20.0)
     assert figures.calls == 3
     assert figures.mean_act_s == pytest.approx((3 + 2 + 2) / 3)
-    assert figures.mean_act_admission_s == pytest.approx((3 + 9 + 2) / 3)
+    assert figures.mean_act_admission_s == pytest.approx((10 + 2 + 2) / 3)
     assert figures.p99_act_s == pytest.approx(2.98)
-    assert figures.p99_act_admission_s == pytest.approx(3 + 6 * 0.98)
+    assert figures.p99_act_admission_s == pytest.approx(2 + 8 * 0.98)
     assert figures.mean_admission_s == pytest.approx(3.5)
     assert figures.mean_queueing_s == pytest.approx(0.5 / 3)
     assert figures.mean_execution_s == pytest.approx(2)
