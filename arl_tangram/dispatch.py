@@ -3,13 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Protocol
 
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.policy import Group, Plan, Policy
+
+_MOST_PLANNING_S = 1.0
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A policy that fails if it holds up the event loop: nothing else runs while it plans.
+
+    Attributes:
+        policy: what plans.
+        most_s: seconds that one plan may take.
+    """
+
+    policy: Policy
+    most_s: float = _MOST_PLANNING_S
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.policy.name
+
+    @property
+    def reserved_cores(self) -> int:
+        """What it reserves."""
+        return self.policy.reserved_cores
+
+    def planner(self) -> Plan:
+        """Return its planner, timed."""
+        plan = self.policy.planner()
+
+        def timed(group: Group) -> Sequence[int]:
+            started_s = time.perf_counter()
+            planned = plan(group)
+            took_s = time.perf_counter() - started_s
+            if took_s > self.most_s:
+                raise TimeoutError(f"planned for {took_s:.3f} s; {self.most_s:g} s are the most")
+            return planned
+
+        return timed
 
 
 class Waiter(Protocol):
@@ -115,6 +159,12 @@ class Dispatcher:
         except Exception as error:
             self._fail_all(error)
             raise
+        if decisions.refused is not None:
+            _logger.error(
+                "the policy %s was refused: %s; from now on, whoever fits starts in order, with its least units",
+                self.core.policy.name,
+                decisions.refused,
+            )
         for action_id in decisions.expired:
             self._waiters.pop(action_id).expired()
         for trajectory in decisions.opened:

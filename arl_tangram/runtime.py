@@ -13,7 +13,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.context import Invocable, TrajectoryScope, active_var, current_runtime, open_runtimes, runtime_var
-from arl_tangram.dispatch import Dispatcher
+from arl_tangram.dispatch import Dispatcher, Timed
 from arl_tangram.errors import (
     ArgumentsError,
     ConfigurationError,
@@ -36,7 +36,9 @@ from arl_tangram.model.statistics import DimensionStatistics, Statistics
 from arl_tangram.model.topology import THREADS, Dimension, Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
-from arl_tangram.scheduling.policies import Policy, paper
+from arl_tangram.scheduling.order import Order, order_of
+from arl_tangram.scheduling.policies import Plan, Policy, paper
+from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
@@ -57,7 +59,10 @@ class Tangram:
 
     Args:
         resources: at most one pool of cores (`LocalPool`) and any number of `Quota`.
-        policy: how candidates share the cores; `policies.paper(best_prefix=True)` by default.
+        policy: how candidates share the cores, or a function of your own that plans a `policies.Group`;
+            `policies.paper(best_prefix=True)` by default.
+        order: who comes first among those of one priority: `"fcfs"`, in order of arrival; `"shortest"`, expected to be
+            done soonest, with ageing; `"trajectory"`, whose trajectory has been open for longest.
         trace: a path to write a JSONL trace to, or a `Sink`, or None.
         kill_grace_s: seconds that a cancelled body has to end before its caller is answered without it.
         max_threads: plain function bodies that may run at once, those that never return included.
@@ -69,7 +74,8 @@ class Tangram:
     def __init__(
         self,
         *resources: CpuPool | Quota,
-        policy: Policy | None = None,
+        policy: Policy | Plan | None = None,
+        order: Order = "fcfs",
         trace: str | PathLike[str] | Sink | None = None,
         kill_grace_s: float = 5.0,
         max_threads: int = 128,
@@ -85,9 +91,8 @@ class Tangram:
         if len(set(names)) < len(names):
             raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
         self._pool = pools[0] if pools else None
-        self._policy = paper(best_prefix=True) if policy is None else policy
-        if not callable(getattr(self._policy, "plan", None)):
-            raise ConfigurationError(f"Tangram(policy=) takes a policy, such as policies.fixed(4), not {policy!r}")
+        self._policy = paper(best_prefix=True) if policy is None else policy_of(policy)
+        self._order = order_of(order)
         self._trace = trace
         self._kill_grace_s = seconds(kill_grace_s, "kill_grace_s", ConfigurationError)
         self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
@@ -116,7 +121,9 @@ class Tangram:
                 await cpu.start()
             self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
         self._summary = Summary(topology)
-        self._core = SchedulerCore(topology, self._policy, record=True, submissions=self._sink is not None)
+        self._core = SchedulerCore(
+            topology, Timed(self._policy), order=self._order, record=True, submissions=self._sink is not None
+        )
         self._dispatcher = Dispatcher(self._core, self._on_events)
         self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_events, self._loop)
         self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}

@@ -66,6 +66,21 @@ class TrajectoryClosed(NamedTuple):
     id: int
 
 
+class PolicyRefused(NamedTuple):
+    """The policy failed or planned what is not possible; from now on whoever fits starts in order, with its least units."""
+
+    at_s: float
+    policy: str
+    reason: str
+
+
 Event = (
-    ActionSubmitted | ActionDeferred | ActionStarted | ActionEnded | UnitsReturned | TrajectoryOpened | TrajectoryClosed
+    ActionSubmitted
+    | ActionDeferred
+    | ActionStarted
+    | ActionEnded
+    | UnitsReturned
+    | TrajectoryOpened
+    | TrajectoryClosed
+    | PolicyRefused
 )

@@ -68,12 +68,15 @@ class Demand:
         options: integer units of it that the action may get, ascending; one if there is no choice.
         speedup: speed-up over whole units of the elastic dimension, or None where there is no choice.
         relative: expected duration at each option, relative to one whole unit.
+        learns: whether there is a choice and no declared speed-up: `speedup` is assumed, and learned from the runs.
         dimensions: bit mask of all dimensions in use.
         priority: lower first.
         queue_timeout: seconds, or None.
         duration_s: prior for the duration at one whole unit, or None.
         reserved: units of the trajectory's own reservation that the action runs on, or 0.
         milli_cores: those among `fixed`: a fraction of the cores, which no policy hands out, or 0.
+        places: the same demand in each of the places (nodes) of which any will do; it then has no dimensions of
+            its own, and `dimensions` are those of all places. Empty if there is one place.
     """
 
     name: str
@@ -82,12 +85,14 @@ class Demand:
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
     relative: tuple[float, ...] = ()
+    learns: bool = False
     dimensions: int = 0
     priority: int = 0
     queue_timeout: float | None = None
     duration_s: float | None = None
     reserved: int = 0
     milli_cores: int = 0
+    places: tuple[Demand, ...] = ()
 
 
 class PendingAction(NamedTuple):
@@ -100,6 +105,7 @@ class PendingAction(NamedTuple):
         key: what the action's `key=` made of the arguments.
         trajectory: id of the trajectory, or None.
         turn: whether it takes the turn in the trajectory's sandbox.
+        rank: its place among those of its priority: lower first, and by id where it is equal; set by the core.
     """
 
     id: int
@@ -108,6 +114,7 @@ class PendingAction(NamedTuple):
     key: str = ""
     trajectory: int | None = None
     turn: bool = False
+    rank: float = 0.0
 
 
 class RunningAction(NamedTuple):

@@ -57,6 +57,10 @@ class Blocking:
         blocked = action.demand.dimensions if lost >= _LOST_CHANCES else lacking
         return blocked << self._dimensions if waits_to_close else blocked
 
+    def concerning(self, action: PendingAction, blocked: int) -> int:
+        """Return the bits of the dimensions that are blocked for an action."""
+        return blocked if action.trajectory is not None else blocked | blocked >> self._dimensions
+
     def forget(self, action_id: int) -> None:
         """An action does not wait any more."""
         self._chances.pop(action_id, None)

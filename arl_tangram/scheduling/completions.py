@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 _MOST = 1024
+_SOON_S = 0.01
 
 
 class Completions:
@@ -21,6 +22,13 @@ class Completions:
         """Forget an expectation that `add` was given."""
         at = bisect_left(self._ends, (end_s, action_id, units))
         del self._ends[at]
+
+    def next_s(self, now_s: float) -> float | None:
+        """When to look again: at the next expected end, or, overdue, after as long again; None if nothing runs."""
+        if not self._ends:
+            return None
+        end_s = self._ends[0][0]
+        return end_s if end_s > now_s else now_s + max(now_s - end_s, _SOON_S)
 
     def upcoming(self, now_s: float) -> tuple[tuple[float, int], ...]:
         """Return (expected end, units) of the next 1,024, ascending.

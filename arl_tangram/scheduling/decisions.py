@@ -1,13 +1,13 @@
-"""What `decide` returns, and what it keeps in mind while it decides."""
+"""What `decide` returns, and what it keeps in mind while it decides.
+
+Plain classes: they are made for every turn of the loop, and a dataclass takes three times as long to make its lists.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from arl_tangram.model.lifecycle import RunningAction
+from arl_tangram.model.lifecycle import PendingAction, RunningAction
 
 
-@dataclass(slots=True)
 class Decisions:
     """What is to be carried out now.
 
@@ -16,18 +16,39 @@ class Decisions:
         opened: ids of trajectories that were admitted.
         expired: ids of actions that waited longer than their `queue_timeout`.
         more: whether `decide` stopped at its bound and should be called again soon.
+        refused: why the policy is not asked any more, in the call that found out.
     """
 
-    started: list[RunningAction] = field(default_factory=list[RunningAction])
-    opened: list[int] = field(default_factory=list[int])
-    expired: list[int] = field(default_factory=list[int])
-    more: bool = False
+    __slots__ = ("expired", "more", "opened", "refused", "started")
+
+    def __init__(self) -> None:
+        self.started: list[RunningAction] = []
+        self.opened: list[int] = []
+        self.expired: list[int] = []
+        self.more = False
+        self.refused: str | None = None
 
 
-@dataclass(slots=True)
 class Round:
-    """One call of `decide`: its answer so far, and who is deferred, with the dimension that each then blocks."""
+    """One call of `decide`.
 
-    now_s: float
-    decisions: Decisions = field(default_factory=Decisions)
-    deferred: dict[int, int] = field(default_factory=dict[int, int])
+    Attributes:
+        now_s: the time.
+        skip: bits of dimensions that are not looked at: they were planned by earlier calls of the same round.
+        decisions: its answer so far.
+        deferred: who is deferred, with the dimension that each then blocks.
+        original: for those that were placed, the actions as they waited.
+        planned: dimensions whose candidates were planned.
+        full: bits of those with more candidates than one plan takes.
+    """
+
+    __slots__ = ("decisions", "deferred", "full", "now_s", "original", "planned", "skip")
+
+    def __init__(self, now_s: float, skip: int) -> None:
+        self.now_s = now_s
+        self.skip = skip
+        self.decisions = Decisions()
+        self.deferred: dict[int, int] = {}
+        self.original: dict[int, PendingAction] = {}
+        self.planned: set[int] = set()
+        self.full = 0

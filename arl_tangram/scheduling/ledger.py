@@ -13,7 +13,12 @@ from arl_tangram.model.topology import Topology
 
 
 class Ledger:
-    """The free units of a topology."""
+    """The free units of a topology.
+
+    Attributes:
+        free: integer units of each dimension.
+        changed: bits of the dimensions of which something returned, or may be granted again, since this was cleared.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self.free = [dimension.capacity for dimension in topology.dimensions]
@@ -21,6 +26,7 @@ class Ledger:
         self._windows = {i: d.window_s for i, d in enumerate(topology.dimensions) if d.window_s is not None}
         self._returning: dict[int, deque[tuple[float, int]]] = {i: deque() for i in self._windows}
         self._paused_until: dict[int, float] = {}
+        self.changed = 0
 
     def used(self, dimension: int) -> int:
         """Units of a dimension in use."""
@@ -51,6 +57,7 @@ class Ledger:
 
     def give_back(self, demand: Demand, units: int) -> None:
         """Return what a demand held; units of a rate return by themselves."""
+        self.changed |= demand.dimensions
         for dimension, amount in demand.fixed:
             if dimension not in self._windows:
                 self.free[dimension] += amount
@@ -63,7 +70,9 @@ class Ledger:
             if dimension in self._windows:
                 self._returning[dimension].remove((now_s + self._windows[dimension], amount))
                 self.free[dimension] += amount
+        changed = self.changed
         self.give_back(demand, units)
+        self.changed = changed
 
     def pause(self, dimension: int, until_s: float) -> None:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
@@ -74,8 +83,11 @@ class Ledger:
         for dimension, returning in self._returning.items():
             while returning and returning[0][0] <= now_s:
                 self.free[dimension] += returning.popleft()[1]
-        if self._paused_until:
-            self._paused_until = {d: until_s for d, until_s in self._paused_until.items() if until_s > now_s}
+                self.changed |= 1 << dimension
+        for dimension, until_s in list(self._paused_until.items()) if self._paused_until else ():
+            if until_s <= now_s:
+                del self._paused_until[dimension]
+                self.changed |= 1 << dimension
 
     def next_change_s(self) -> float | None:
         """When units return or a pause ends by time alone; None if nothing does."""

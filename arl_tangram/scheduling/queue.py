@@ -1,7 +1,11 @@
-"""Hold what waits, in lanes: one for each priority and each set of blocks that concern it, in order of arrival.
+"""Hold what waits, in lanes: one for each priority and each set of blocks that concern it, in order.
 
 An action that does not fit blocks dimensions, not single actions, so a whole lane is passed over at
 once, and a walk over the queue costs the number of lanes and of candidates, not of those who wait.
+
+A lane is looked at again only if something changed for it: somebody joined it, or units of one of its dimensions
+returned. Those that share a dimension with such a lane count as changed too, because whoever is before them in order
+may block what they wait for.
 """
 
 from __future__ import annotations
@@ -9,34 +13,41 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from itertools import islice
 
 from arl_tangram.model.lifecycle import PendingAction
 from arl_tangram.scheduling.blocking import lane_mask
 
+Head = tuple[int, float, int, "Lane"]
+"""(priority, rank, id) of the first action of a lane, and the lane."""
+
 
 class Lane:
-    """Actions of one priority that the same blocks concern, in order of arrival; some have been removed since.
+    """Actions of one priority that the same blocks concern, in order; some have been removed since.
 
     Attributes:
         priority: lower first.
-        mask: the bits of the blocks that concern them.
+        mask: the bits of the blocks that concern them; none where each has several places, of which any will do.
+        dimensions: the bits of the dimensions that each of them uses.
         actions: those that wait, and `dead` ones that do not any more.
         dead: how many.
+        changed: whether somebody joined since the last decision.
     """
 
-    __slots__ = ("actions", "dead", "mask", "priority")
+    __slots__ = ("actions", "changed", "dead", "dimensions", "mask", "priority")
 
-    def __init__(self, priority: int, mask: int) -> None:
+    def __init__(self, priority: int, mask: int, dimensions: int) -> None:
         self.priority = priority
         self.mask = mask
+        self.dimensions = dimensions
         self.actions: deque[PendingAction] = deque()
         self.dead = 0
+        self.changed = True
 
 
 class WaitingQueue:
-    """Pending actions, in order of priority and arrival.
+    """Pending actions, in order of priority, rank and arrival.
 
     Args:
         dimensions: how many there are in the topology.
@@ -44,7 +55,7 @@ class WaitingQueue:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._lanes: dict[tuple[int, int, bool], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
 
     def __len__(self) -> int:
@@ -63,10 +74,12 @@ class WaitingQueue:
         return action_id in self._waiting
 
     def add(self, action: PendingAction) -> None:
-        """Queue an action at the place that its arrival gives it."""
-        actions = self._lane(action).actions
-        if actions and actions[-1].id > action.id:
-            actions.insert(bisect_left(actions, action.id, key=_id), action)
+        """Queue an action at its place."""
+        lane = self._lane(action)
+        lane.changed = True
+        actions = lane.actions
+        if actions and (actions[-1].rank > action.rank or actions[-1].id > action.id):
+            _insert(actions, action)
         else:
             actions.append(action)
         self._waiting[action.id] = action
@@ -74,22 +87,39 @@ class WaitingQueue:
     def remove(self, action_id: int) -> None:
         """Forget a waiting action; its place in the lane is cleared later."""
         lane = self._lane(self._waiting.pop(action_id))
+        lane.changed = True  # whom it blocked may start now
         lane.dead += 1
         if lane.dead > 64 and 2 * lane.dead > len(lane.actions):
             lane.actions = deque(self._live(lane))
             lane.dead = 0
 
-    def heads(self) -> list[tuple[int, int, Lane]]:
-        """Return a heap of (priority, id of the first, lane) over the lanes."""
-        heads: list[tuple[int, int, Lane]] = []
-        for lane in list(self._lanes.values()):
+    def heads(self, changed: int) -> list[Head]:
+        """Return a heap of the first of each lane for which something changed, directly or by a shared dimension.
+
+        Args:
+            changed: bits of the dimensions of which units returned.
+        """
+        heads: list[Head] = []
+        for key, lane in list(self._lanes.items()):
+            if lane.changed:
+                changed |= lane.dimensions
             first = self.first(lane)
             if first is None:
-                del self._lanes[lane.priority, lane.mask]
+                del self._lanes[key]
             else:
-                heads.append((lane.priority, first.id, lane))
-        heapq.heapify(heads)
+                heads.append((lane.priority, first.rank, first.id, lane))
+        if len(heads) > 1:
+            reached = _reached(changed, [lane for _, _, _, lane in heads])
+            heads = [head for head in heads if head[3].changed or head[3].dimensions & reached]
+            heapq.heapify(heads)
+        elif heads and not (heads[0][3].changed or heads[0][3].dimensions & changed):
+            heads.clear()
         return heads
+
+    def settle(self) -> None:
+        """Take note that a decision has looked at all that changed."""
+        for lane in self._lanes.values():
+            lane.changed = False
 
     def first(self, lane: Lane) -> PendingAction | None:
         """Return the first action of a lane without taking it."""
@@ -110,16 +140,24 @@ class WaitingQueue:
     def put_back(self, action: PendingAction) -> None:
         """Return an action that was taken in this decision to its place."""
         actions = self._lane(action).actions
-        if not actions or actions[0].id > action.id:
+        if not actions or _place(actions[0]) > _place(action):
             actions.appendleft(action)
         else:
-            actions.insert(bisect_left(actions, action.id, key=_id), action)
+            _insert(actions, action)
         self._waiting[action.id] = action
 
     def behind(self, dimension: int, limit: int) -> list[PendingAction]:
         """Return the first `limit` waiting actions that use a dimension, in order."""
-        lanes = [self._live(lane) for lane in self._lanes.values() if lane.mask >> dimension & 1]
-        return list(islice(heapq.merge(*lanes, key=lambda a: (a.demand.priority, a.id)), limit))
+        lanes = [lane for lane in self._lanes.values() if lane.dimensions >> dimension & 1]
+        if len(lanes) == 1:
+            return list(islice(self._live(lanes[0]), limit))
+        firsts = [islice(self._live(lane), limit) for lane in lanes]
+        return list(islice(heapq.merge(*firsts, key=place), limit))
+
+    def count(self, dimension: int) -> int:
+        """Return how many waiting actions use a dimension."""
+        lanes = (lane for lane in self._lanes.values() if lane.dimensions >> dimension & 1)
+        return sum(len(lane.actions) - lane.dead for lane in lanes)
 
     def __iter__(self) -> Iterator[PendingAction]:
         return iter(self._waiting.values())
@@ -128,12 +166,36 @@ class WaitingQueue:
         return (action for action in lane.actions if action.id in self._waiting)
 
     def _lane(self, action: PendingAction) -> Lane:
-        key = (action.demand.priority, lane_mask(action, self._dimensions))
+        demand = action.demand
+        mask = lane_mask(action, self._dimensions)
+        key = (demand.priority, mask, not demand.places)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(*key)
+            lane = self._lanes[key] = Lane(demand.priority, 0 if demand.places else mask, demand.dimensions)
         return lane
 
 
-def _id(action: PendingAction) -> int:
-    return action.id
+def place(action: PendingAction) -> tuple[int, float, int]:
+    """Return what actions are ordered by."""
+    return action.demand.priority, action.rank, action.id
+
+
+def _place(action: PendingAction) -> tuple[float, int]:
+    return action.rank, action.id
+
+
+def _insert(actions: MutableSequence[PendingAction], action: PendingAction) -> None:
+    actions.insert(bisect_left(actions, _place(action), key=_place), action)
+
+
+def _reached(changed: int, lanes: list[Lane]) -> int:
+    """Return the bits of all dimensions that are tied to changed ones by lanes that use both."""
+    reached, grown = changed, True
+    while grown:
+        grown = False
+        for lane in lanes:
+            dimensions = lane.dimensions
+            if dimensions & reached and dimensions & ~reached:
+                reached |= dimensions
+                grown = True
+    return reached

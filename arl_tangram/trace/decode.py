@@ -15,6 +15,7 @@ from arl_tangram.model.events import (
     ActionStarted,
     ActionSubmitted,
     Event,
+    PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
@@ -136,6 +137,9 @@ class EventDecoder:
             "deferred": lambda fields: ActionDeferred(fields.instant("at_s"), fields.integer("id")),
             "returned": lambda fields: UnitsReturned(fields.instant("at_s"), fields.integer("id")),
             "opened": self._opened,
+            "refused": lambda fields: PolicyRefused(
+                fields.instant("at_s"), fields.text("policy"), fields.text("reason")
+            ),
             "closed": lambda fields: TrajectoryClosed(fields.instant("at_s"), fields.integer("id")),
             "footer": _footer,
         }

@@ -19,6 +19,7 @@ from arl_tangram.model.events import (
     ActionStarted,
     ActionSubmitted,
     Event,
+    PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
@@ -95,6 +96,11 @@ class EventEncoder:
                 line = f'{{"type":"returned","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
             case ActionDeferred():
                 line = f'{{"type":"deferred","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+            case PolicyRefused():
+                line = (
+                    f'{{"type":"refused","at_s":{_seconds(event.at_s)},"policy":{_text(event.policy)},'
+                    f'"reason":{_text(event.reason)}}}\n'
+                )
             case TrajectoryClosed():
                 line = f'{{"type":"closed","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
             case _:

@@ -102,6 +102,7 @@ class Figures:
         dimensions: one entry per dimension.
         trajectories: how trajectories were admitted.
         holding: calls that have not returned their units yet.
+        refused: why the policy was not asked any more from some time on, with that time; None if it always was.
     """
 
     elapsed_s: float
@@ -112,3 +113,4 @@ class Figures:
     dimensions: tuple[DimensionFigures, ...]
     trajectories: TrajectoryFigures
     holding: int
+    refused: str | None = None

@@ -18,6 +18,7 @@ ended          id, submitted_at_s, name, key, trajectory, outcome, error, queuei
 returned       id
 opened         id, group, waited_s, reserved, held {dimension: units}
 closed         id
+refused        policy, reason
 =============  =======================================================================================
 
 `units` are the integer units of the header's dimensions: `scale` of them make one whole unit. What

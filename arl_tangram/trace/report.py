@@ -45,9 +45,16 @@ def render_figures(figures: Figures, *, policy: str | None = None, notes: Iterab
         _dimensions(figures.dimensions),
         _trajectories(figures),
         [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
+        _refusal(figures),
         [f"note: {_printable(note)}" for note in notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _refusal(figures: Figures) -> list[str]:
+    if figures.refused is None:
+        return []
+    return [f"policy {_printable(figures.refused)}", "since then, whoever fits starts in order, with its least units"]
 
 
 def _actions(figures: Figures, rows: int) -> list[str]:

@@ -9,6 +9,7 @@ from arl_tangram.model.events import (
     ActionEnded,
     ActionStarted,
     Event,
+    PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
@@ -49,12 +50,14 @@ class Summary:
         self._uncharged: dict[int, float] = {}
         self._charged_s = 0.0
         self._charged = Histogram()
+        self._refused: PolicyRefused | None = None
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             ActionStarted: self._started,
             ActionEnded: self._ended,
             UnitsReturned: self._returned,
             TrajectoryOpened: self._trajectory_opened,
             TrajectoryClosed: self._trajectory_closed,
+            PolicyRefused: self._policy_refused,
         }
 
     def opened(self, at_s: float) -> None:
@@ -113,7 +116,17 @@ class Summary:
                 waited_p99_s=self._waits.quantile(0.99),
             ),
             holding=len(self._holding),
+            refused=self._why_refused(),
         )
+
+    def _policy_refused(self, event: PolicyRefused) -> None:
+        self._refused = event
+
+    def _why_refused(self) -> str | None:
+        if self._refused is None:
+            return None
+        after_s = self._refused.at_s - (self._first_s or 0.0)
+        return f"{self._refused.policy} was refused after {after_s:.3f} s: {self._refused.reason}"
 
     def _row(self, name: str) -> Tally:
         row = self._rows.get(name)

@@ -18,6 +18,7 @@ from arl_tangram.model.events import (
     ActionStarted,
     ActionSubmitted,
     Event,
+    PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
@@ -101,6 +102,7 @@ class World:
         self.log: list[object] = []
         self._in_windows: list[tuple[float, int, int]] = []
         self._deferred: set[int] = set()
+        self.refusals: list[PolicyRefused] = []
         self._next_id = 0
 
     # Commands.
@@ -218,6 +220,8 @@ class World:
         """Units of its elastic dimension that the policy grants an action that is alone."""
         if demand.elastic is None or self.policy.name.startswith("paper") or len(demand.options) == 1:
             return demand.options[0] if demand.options else 0
+        if not self.policy.name.startswith(("fixed", "reserved")):
+            return demand.options[0]
         dop = int(self.policy.name.split("(")[1].rstrip(")"))
         return max((u for u in demand.options if u <= dop * MILLI), default=demand.options[0])
 
@@ -329,7 +333,10 @@ class World:
         assert self._deferred.isdisjoint(deferred), "deferred for the first time, twice"
         assert len(set(deferred)) == len(deferred)
         self._deferred.update(deferred)
-        assert len(events) == len(decisions.started) + len(decisions.opened) + len(deferred)
+        refused = [e for e in events if isinstance(e, PolicyRefused)]
+        self.refusals += refused
+        assert len(self.refusals) <= 1, "a policy is refused once"
+        assert len(events) == len(decisions.started) + len(decisions.opened) + len(deferred) + len(refused)
         assert all(e.at_s == self.now for e in events)
 
     def _events(self) -> list[Event]:

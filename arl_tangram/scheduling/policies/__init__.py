@@ -5,6 +5,18 @@ from __future__ import annotations
 from arl_tangram.scheduling.policies.fixed import Fixed, fixed
 from arl_tangram.scheduling.policies.paper import Paper, paper
 from arl_tangram.scheduling.policies.reserved import Reserved, reserved
-from arl_tangram.scheduling.policy import Candidate, Group, Policy
+from arl_tangram.scheduling.policy import Candidate, Group, Plan, Policy, Snapshot
 
-__all__ = ["Candidate", "Fixed", "Group", "Paper", "Policy", "Reserved", "fixed", "paper", "reserved"]
+__all__ = [
+    "Candidate",
+    "Fixed",
+    "Group",
+    "Paper",
+    "Plan",
+    "Policy",
+    "Reserved",
+    "Snapshot",
+    "fixed",
+    "paper",
+    "reserved",
+]

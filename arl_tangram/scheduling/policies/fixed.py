@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import whole
-from arl_tangram.scheduling.policy import Candidate, Group
+from arl_tangram.scheduling.policy import Candidate, Group, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Fixed:
     def reserved_cores(self) -> int:
         """Nothing is reserved."""
         return 0
+
+    def planner(self) -> Plan:
+        """Return `plan`: nothing is remembered."""
+        return self.plan
 
     def plan(self, group: Group) -> list[int]:
         """Start candidates at the fixed dop, in order, until one does not fit."""

@@ -17,7 +17,7 @@ from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import whole
 from arl_tangram.scheduling.arrange import Arrangement
 from arl_tangram.scheduling.lookahead import waiting_cost_s
-from arl_tangram.scheduling.policy import Group
+from arl_tangram.scheduling.policy import Group, Plan
 
 _MOST_PREFIXES = 24
 _TOLERANCE = 1e-9
@@ -39,6 +39,10 @@ class Paper:
     def reserved_cores(self) -> int:
         """Nothing is reserved."""
         return 0
+
+    def planner(self) -> Plan:
+        """Return `plan`: nothing is remembered."""
+        return self.plan
 
     def plan(self, group: Group) -> tuple[int, ...]:
         """Return the units for the candidates that start; the first one always does."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import whole
 from arl_tangram.scheduling.policies.fixed import Fixed
-from arl_tangram.scheduling.policy import Group
+from arl_tangram.scheduling.policy import Group, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,10 @@ class Reserved:
     def reserved_cores(self) -> int:
         """Whole cores that each trajectory holds."""
         return self.cores
+
+    def planner(self) -> Plan:
+        """Return `plan`: nothing is remembered."""
+        return self.plan
 
     def plan(self, group: Group) -> list[int]:
         """Run actions outside any trajectory at the same dop, in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import traceback
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import BodyCancelledError, InfrastructureError, QueueTimeout, Quota, RunTimeout, Tangram
+from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.decisions import Decisions
 from arl_tangram.testing import assert_idle
 from unit.runtime.pools import CountingPool
 from unit.runtime.virtual import VirtualLoop, run_virtually, virtual
@@ -436,17 +439,15 @@ async def test_a_result_that_is_ready_is_not_lost_to_a_later_deadline() -> None:
         assert_idle(tg)
 
 
-def test_what_waits_when_the_scheduler_fails_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
-    """A policy that plans nonsense harms those who wait, and nobody waits for ever; what runs goes on."""
+def test_what_waits_when_the_scheduler_fails_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of the scheduler harms those who wait, and nobody waits for ever; what runs goes on."""
+    decide = SchedulerCore.decide
+    calls = itertools.count(1)
 
-    class Nonsense:
-        name = "nonsense"
-        reserved_cores = 0
-        calls = 0
-
-        def plan(self, group: Any) -> list[int]:
-            self.calls += 1
-            return [1] if self.calls == 1 else [99]
+    def failing(core: SchedulerCore, now_s: float) -> Decisions:
+        if next(calls) == 2:
+            raise ZeroDivisionError("a defect")
+        return decide(core, now_s)
 
     @tangram.action(cpu=tangram.Elastic(1, 2))
     async def elastic() -> str:
@@ -460,23 +461,22 @@ def test_what_waits_when_the_scheduler_fails_is_told_so(caplog: pytest.LogCaptur
 
     loop = VirtualLoop()
     pool = CountingPool()
+    monkeypatch.setattr(SchedulerCore, "decide", failing)
 
     async def main() -> None:
-        async with Tangram(pool, policy=Nonsense()) as tg:
+        async with Tangram(pool) as tg:
             running = asyncio.create_task(elastic())
             await asyncio.sleep(0.5)
             calls = [asyncio.create_task(call) for call in (fraction(), elastic(), fraction(), elastic())]
             calls.append(asyncio.create_task(enter()))
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            for result in results:
-                assert result == "done" or type(result) is InfrastructureError, result
-            assert any(type(result) is InfrastructureError for result in results)
+            for result in await asyncio.gather(*calls, return_exceptions=True):
+                assert type(result) is InfrastructureError, result
             assert await running == "done"
             assert await fraction() == "done"
             assert_idle(tg)
             assert pool.is_whole
         assert len(loop.errors) == 1
-        assert isinstance(loop.errors[0]["exception"], tangram.ConfigurationError)
+        assert isinstance(loop.errors[0]["exception"], ZeroDivisionError)
         loop.errors.clear()
 
     async def enter() -> str:
@@ -484,6 +484,47 @@ def test_what_waits_when_the_scheduler_fails_is_told_so(caplog: pytest.LogCaptur
             return "done"
 
     run_virtually(main(), loop)
+
+
+def test_a_policy_that_is_refused_is_told_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    def nonsense(group: tangram.policies.Group) -> list[int]:
+        return [99] if group.arrived > 1 else [2]
+
+    @tangram.action(cpu=tangram.Elastic(1, 2))
+    async def cores() -> float:
+        await asyncio.sleep(1)
+        return tangram.current_allocation().cores
+
+    @virtual
+    async def main() -> None:
+        async with Tangram(CountingPool(), policy=nonsense) as tg:
+            assert await cores() == 2
+            assert await asyncio.gather(cores(), cores()) == [1, 1]
+            assert await cores() == 1
+            report = tg.report()
+        assert "nonsense was refused after 1.000 s: ValueError: planned 99 units" in report
+        assert "since then, whoever fits starts in order, with its least units" in report
+
+    main()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "nonsense was refused: ValueError: planned 99 units for an action that admits (1, 2)" in told
+
+
+def test_a_policy_that_holds_up_the_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = itertools.count(0.0, 1.5)
+    monkeypatch.setattr("arl_tangram.dispatch.time.perf_counter", lambda: next(now_s))
+
+    @tangram.action(cpu=tangram.Elastic(1, 2))
+    async def cores() -> float:
+        return tangram.current_allocation().cores
+
+    @virtual
+    async def main() -> None:
+        async with Tangram(CountingPool(), policy=lambda group: [group.candidates[0].units[-1]]) as tg:
+            assert await cores() == 1
+            assert "TimeoutError: planned for 1.500 s; 1 s are the most" in tg.report()
+
+    main()
 
 
 @virtual

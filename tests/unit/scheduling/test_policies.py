@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.scheduling.arrange import Arrangement
 from arl_tangram.scheduling.lookahead import waiting_cost_s
-from arl_tangram.scheduling.policies import Candidate, Group, Policy, fixed, paper, reserved
+from arl_tangram.scheduling.policies import Candidate, Policy, Snapshot, fixed, paper, reserved
 
 
 def group(
@@ -19,8 +19,8 @@ def group(
     *candidates: Candidate,
     waiting: tuple[Candidate, ...] = (),
     running: tuple[tuple[float, int], ...] = (),
-) -> Group:
-    return Group(100.0, free, candidates, waiting, running)
+) -> Snapshot:
+    return Snapshot(100.0, free, candidates, waiting, running)
 
 
 def scaling(duration_s: float, *units: int, exponent: float = 1.0) -> Candidate:
@@ -84,7 +84,7 @@ def test_completions_of_what_runs_make_waiting_cheap_or_dear() -> None:
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> Group:
+def groups(draw: st.DrawFn) -> Snapshot:
     def candidate() -> Candidate:
         units = tuple(sorted(draw(st.sets(st.integers(1, 8), min_size=1, max_size=4))))
         return Candidate(units, tuple(draw(st.floats(1e-6, 1e7)) for _ in units))
@@ -93,7 +93,7 @@ def groups(draw: st.DrawFn) -> Group:
     waiting = tuple(candidate() for _ in range(draw(st.integers(0, 5))))
     running = tuple(sorted((draw(st.floats(0, 1e6)), draw(st.integers(1, 4))) for _ in range(draw(st.integers(0, 5)))))
     free = sum(c.units[0] for c in candidates) + draw(st.integers(0, 12))
-    return Group(100.0, free, candidates, waiting, running)
+    return Snapshot(100.0, free, candidates, waiting, running)
 
 
 PAPERS = [paper(), paper(best_prefix=True), paper(best_prefix=True, depth=0)]
@@ -101,18 +101,18 @@ POLICIES: list[Policy] = [*PAPERS, fixed(1), fixed(3), reserved(2)]
 
 
 @given(groups(), st.sampled_from(POLICIES))
-def test_every_plan_is_a_prefix_of_admitted_units_that_fit(wanted: Group, policy: Policy) -> None:
-    plan = list(policy.plan(wanted))
+def test_every_plan_is_a_prefix_of_admitted_units_that_fit(wanted: Snapshot, policy: Policy) -> None:
+    plan = list(policy.planner()(wanted))
     assert len(plan) <= len(wanted.candidates)
     assert sum(plan) <= wanted.free
     assert all(u in c.units for u, c in zip(plan, wanted.candidates, strict=False))
-    assert list(policy.plan(wanted)) == plan
+    assert list(policy.planner()(wanted)) == plan
     if policy.name.startswith("paper"):
         assert plan, "the first always starts"
 
 
 @given(groups())
-def test_best_prefix_is_never_worse_by_its_own_objective(wanted: Group) -> None:
+def test_best_prefix_is_never_worse_by_its_own_objective(wanted: Snapshot) -> None:
     def objective(units: tuple[int, ...]) -> float:
         started = len(units)
         durations = [c.durations_s[c.units.index(u)] for c, u in zip(wanted.candidates, units, strict=False)]

@@ -1,113 +1,132 @@
-"""A policy that plans nonsense is told so, nothing starts, and the core is as it was."""
+"""A policy that fails or plans nonsense is refused: from then on whoever fits starts in order with its least units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.elasticity import Elastic
-from arl_tangram.scheduling.policies import Group, Policy, paper
+from arl_tangram.model.events import PolicyRefused
+from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.policies import Group, fixed, paper
+from arl_tangram.scheduling.policies.own import policy_of
 from property.worlds import World, make_demand, make_topology
 
 TOPOLOGY = make_topology(cores=8)
+ELASTIC = Elastic.of(1, 2, 4)
 
-
-@dataclass
-class Nonsense:
-    """Plans what it is given; sane again when that is None."""
-
-    plan_to_give: Sequence[int] | Exception | None
-    name: str = "paper of nonsense"
-    reserved_cores: int = 0
-
-    def plan(self, group: Group) -> Sequence[int]:
-        if self.plan_to_give is None:
-            return paper().plan(group)
-        if isinstance(self.plan_to_give, Exception):
-            raise self.plan_to_give
-        return self.plan_to_give
-
-
-PLANS = {
-    "not among the options": [3],
-    "none at all": [0],
-    "negative": [-1],
-    "too many units together": [4, 4, 4],
-    "longer than the group": [1, 1, 1, 1],
+PLANS: dict[str, tuple[object, str]] = {
+    "not among the options": ([3], "planned 3 units for an action that admits (1, 2, 4)"),
+    "none at all": ([0], "planned 0 units"),
+    "negative": ([-1], "planned -1 units"),
+    "not a number": ([float("nan")], "planned nan units"),
+    "more than is free": ([4, 4, 4], "planned 12 units, 8 are free"),
+    "more actions than there are": ([1, 1, 1, 1], "planned for 4 actions, 3 are candidates"),
+    "nobody": ([], "starts nobody, though nothing else holds cpu"),
+    "not a sequence": (None, "planned None, which is not a sequence of units"),
+    "a text": ("4", "planned '4', which is not a sequence of units"),
 }
 
 
-def state(world: World) -> object:
-    core = world.core
-    queue = [a.id for a in core._queue.behind(0, 100)]
-    windows = [list(w) for w in core._ledger._returning.values()]
-    return core._ledger.free[:], queue, windows, sorted(core._running), core.waiting, core.next_wakeup_s()
-
-
-def waiting_world(plan: Sequence[int] | Exception | None) -> World:
-    policy: Policy = Nonsense(plan)
-    world = World(TOPOLOGY, policy)
-    elastic = Elastic.of(1, 2, 4)
+def waiting_world(function: Any) -> World:
+    world = World(TOPOLOGY, policy_of(function))
     for demand in (
-        make_demand(TOPOLOGY, "a", cpu=elastic),
-        make_demand(TOPOLOGY, "b", cpu=elastic, search=1),
-        make_demand(TOPOLOGY, "c", cpu=elastic, memory_gib=1, search=1),
+        make_demand(TOPOLOGY, "a", cpu=ELASTIC),
+        make_demand(TOPOLOGY, "b", cpu=ELASTIC, search=1),
+        make_demand(TOPOLOGY, "c", cpu=ELASTIC, memory_gib=1, search=1),
     ):
         world.submit(demand)
     return world
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
-def test_nonsense_is_a_configuration_error_and_changes_nothing(plan: list[int]) -> None:
-    world = waiting_world(plan)
-    before = state(world)
-    for _ in range(3):
-        with pytest.raises(ConfigurationError, match=r"the policy paper of nonsense planned \[.*\] for Group"):
-            world.core.decide(0.0)
-        assert state(world) == before
-        world.check()
-        assert world.core.drain_events() == []
-    world.policy.plan_to_give = None  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("plan", "reason"), PLANS.values(), ids=PLANS.keys())
+def test_nonsense_is_refused_and_the_run_goes_on_with_least_units(plan: object, reason: str) -> None:
+    asked: list[Group] = []
+
+    def nonsense(group: Group) -> Any:
+        asked.append(group)
+        return plan
+
+    world = waiting_world(nonsense)
     world.settle()
-    assert set(world.running) == {1, 2, 3}
+    assert {i: running.units for i, running in world.running.items()} == {1: 1000, 2: 1000, 3: 1000}
+    (refused,) = world.refusals
+    assert refused.policy.endswith("nonsense")
+    assert reason in refused.reason
+    assert len(asked) == 1
+    world.submit(make_demand(TOPOLOGY, "d", cpu=ELASTIC))
+    world.settle()
+    assert world.running[4].units == 1000
+    assert len(asked) == 1, "a policy that was refused is not asked again"
+    assert len(world.refusals) == 1
 
 
-def test_what_a_policy_raises_passes_and_changes_nothing() -> None:
-    world = waiting_world(KeyError("mine"))
-    before = state(world)
-    with pytest.raises(KeyError, match="mine"):
+def test_what_a_policy_raises_is_told_in_the_refusal() -> None:
+    def broken(_group: Group) -> Sequence[int]:
+        raise KeyError("mine")
+
+    world = waiting_world(broken)
+    world.settle()
+    assert len(world.running) == 3
+    assert world.refusals[0].reason == "KeyError: 'mine'"
+
+
+def test_an_interruption_in_the_middle_of_a_plan_changes_nothing() -> None:
+    """Ctrl-C is not a defect of the policy."""
+
+    def interrupted(_group: Group) -> Sequence[int]:
+        raise KeyboardInterrupt
+
+    world = waiting_world(interrupted)
+    free = [world.core.free(i) for i in range(len(TOPOLOGY.dimensions))]
+    with pytest.raises(KeyboardInterrupt):
         world.core.decide(0.0)
-    assert state(world) == before
+    assert [world.core.free(i) for i in range(len(TOPOLOGY.dimensions))] == free
+    assert world.core.waiting == 3
+    assert world.core.drain_events() == []
 
 
-@pytest.mark.parametrize("other_kind", ["an action of another resource", "a trajectory", "an expiry"])
-def test_what_was_decided_before_is_not_lost(other_kind: str) -> None:
-    """Whoever drives the core must hear of everything that holds units or was taken out of the queue."""
-    world = waiting_world([9])
-    fraction = make_demand(TOPOLOGY, "memory", memory_gib=1)
-    match other_kind:
-        case "an action of another resource":
-            other = world.submit(fraction)
-        case "a trajectory":
-            other = world.open(memory_gib=1)
-        case _:
-            other = world.submit(make_demand(TOPOLOGY, "hasty", cpu=8, queue_timeout=1))
-            world.advance(1)
-    heard: list[int] = []
-    for _ in range(5):
-        try:
-            decisions = world.decide()
-        except ConfigurationError:
-            break
-        heard += [*(r.pending.id for r in decisions.started), *decisions.opened, *decisions.expired]
-        assert decisions.more
-    else:
-        raise AssertionError("the failure is not told")
-    assert heard == ([other] if other_kind == "an expiry" else [])
-    world.check()
-    for action_id in [*world.waiting, *world.opening]:
-        world.withdraw(action_id)
-    assert world.core.waiting == 0
+def test_a_function_is_a_policy() -> None:
+    def most(group: Group) -> list[int]:
+        """Give the first as much as it takes, and nothing to the others."""
+        return [max(units for units in group.candidates[0].units if units <= group.free)]
+
+    world = waiting_world(most)
+    assert world.policy.name.endswith("most")
+    world.settle()
+    assert [running.units for running in world.running.values()] == [4000, 4000]
+    assert world.refusals == []
+
+
+def test_a_policy_sees_what_waits_runs_and_came() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def curious(group: Group) -> list[int]:
+        seen.append((
+            group.now_s, group.free, group.capacity, len(group.candidates), len(group.waiting), group.backlog,
+            list(group.running), [at_s for at_s, _ in group.arrivals], group.arrived,
+        ))  # fmt: skip
+        return [group.candidates[0].units[-1]]
+
+    world = World(make_topology(cores=5), policy_of(curious))
+    for _ in range(7):
+        world.submit(make_demand(world.topology, "a", cpu=ELASTIC, duration_s=2.0))
+    world.decide()
+    assert seen[0] == (0.0, 5, 5, 5, 2, 2, [], [0.0] * 7, 7)
+    assert seen[1] == (0.0, 1, 5, 1, 5, 5, [(pytest.approx(2 / 4**0.8), 4)], [0.0] * 7, 7)
+
+
+@pytest.mark.parametrize("wrong", [4, "a name", None, fixed, paper, World, SchedulerCore])
+def test_what_is_no_policy_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="policy= takes"):
+        policy_of(wrong)
+
+
+def test_a_refusal_is_an_event_of_its_time() -> None:
+    world = waiting_world(lambda group: None)
+    world.advance(3.0)
+    world.settle()
+    assert world.refusals == [PolicyRefused(3.0, world.policy.name, world.refusals[0].reason)]

@@ -1,0 +1,119 @@
+"""Walk the queue and take out who could start: candidates at their least units, by the dimension they compete for."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.scheduling.blocking import Blocking
+from arl_tangram.scheduling.decisions import Round
+from arl_tangram.scheduling.ledger import Ledger
+from arl_tangram.scheduling.placement import Placement
+from arl_tangram.scheduling.queue import WaitingQueue, place
+
+_MOST_GROUPS = 4
+_MOST_CANDIDATES = 64
+_MOST_FIXED = 512
+
+
+class Gathered:
+    """Candidates; each holds its least units.
+
+    Attributes:
+        groups: those that a policy hands out units to, by dimension, in order.
+        fixed: the others, in order.
+        left_some: whether it stopped at a bound, and there may be more.
+    """
+
+    __slots__ = ("fixed", "groups", "left_some")
+
+    def __init__(self) -> None:
+        self.groups: dict[int, list[PendingAction]] = {}
+        self.fixed: list[PendingAction] = []
+        self.left_some = False
+
+    def all(self) -> list[PendingAction]:
+        """Return all of them."""
+        return [*self.fixed, *(action for members in self.groups.values() for action in members)]
+
+
+class Candidates:
+    """Takes candidates out of the queue, and puts back who does not start."""
+
+    def __init__(self, ledger: Ledger, queue: WaitingQueue, blocking: Blocking) -> None:
+        self.placement = Placement(ledger)
+        self._ledger = ledger
+        self._queue = queue
+        self._blocking = blocking
+
+    def gather(self, this: Round, changed: int) -> Gathered:
+        """Take the candidates, of the dimensions that changed or are tied to those that did."""
+        gathered = Gathered()
+        ledger, queue, fixed = self._ledger, self._queue, gathered.fixed
+        blocked = this.skip
+        heads = queue.heads(changed)
+        while heads:
+            lane = heads[0][3]
+            if lane.mask & blocked:
+                heapq.heappop(heads)
+                continue
+            action = lane.actions[0]
+            demand = action.demand
+            if demand.places:
+                demand, lacking = self._placed(action, this, blocked)
+            else:
+                lacking = ledger.lacking(demand)
+                if this.deferred:
+                    lacking |= this.deferred.get(action.id, 0)
+            if lacking:
+                blocked |= self._blocking.blocks(action, lacking)
+                heapq.heappop(heads)
+                continue
+            elastic = demand.elastic
+            if elastic is not None:
+                members = self._group(elastic, gathered, this)
+            else:
+                members = fixed if len(fixed) < _MOST_FIXED else None
+            if members is None:
+                gathered.left_some = True
+                blocked |= demand.dimensions if elastic is None else 1 << elastic
+                heapq.heappop(heads)
+                continue
+            queue.take(lane)
+            ledger.take(demand, 0 if elastic is None else demand.options[0], this.now_s)
+            if demand is not action.demand:
+                this.original[action.id] = action
+                action = action._replace(demand=demand)
+            members.append(action)
+            following = queue.first(lane)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (lane.priority, following.rank, following.id, lane))
+        return gathered
+
+    def put_back(self, taken: Iterable[PendingAction], this: Round) -> None:
+        """Return candidates to their places; they hold nothing."""
+        for action in sorted(taken, key=place, reverse=True):
+            demand = action.demand
+            self._ledger.undo(demand, 0 if demand.elastic is None else demand.options[0], this.now_s)
+            self._queue.put_back(this.original.pop(action.id, action))
+
+    def _placed(self, action: PendingAction, this: Round, blocked: int) -> tuple[Demand, int]:
+        """Return what an action asks for at the best of its places, or itself and the dimensions that it lacks."""
+        barred = this.deferred.get(action.id, 0) | self._blocking.concerning(action, blocked)
+        return self.placement.choose(action.demand, barred)
+
+    @staticmethod
+    def _group(elastic: int, gathered: Gathered, this: Round) -> list[PendingAction] | None:
+        """Return the group that a candidate joins, or None if that would be one group or one candidate too many."""
+        if elastic not in this.planned:
+            if len(this.planned) >= _MOST_GROUPS:
+                return None
+            this.planned.add(elastic)
+        members = gathered.groups.setdefault(elastic, [])
+        if len(members) < _MOST_CANDIDATES:
+            return members
+        this.full |= 1 << elastic
+        return None

@@ -1,0 +1,176 @@
+"""Ask the policy, one dimension at a time: what it sees, what it answers, and what becomes of a policy that is wrong.
+
+A policy that raises, or plans what is not possible, is refused: it is not asked again, and from then on whoever fits
+starts in order, each with its least units.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import cached_property
+
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.topology import Topology
+from arl_tangram.scheduling.completions import Completions
+from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.policy import Candidate, Group, Plan, Policy
+from arl_tangram.scheduling.queue import WaitingQueue
+
+_DEPTH = 64
+_MOST_ARRIVALS = 128
+_MOST_CACHED = 10_000
+
+
+class Planning:
+    """The policy at work.
+
+    Args:
+        topology: all dimensions.
+        policy: what is asked.
+        durations: what is expected of actions.
+        queue: who waits.
+
+    Attributes:
+        refused: why the policy is not asked any more, or None.
+    """
+
+    def __init__(self, topology: Topology, policy: Policy, durations: Durations, queue: WaitingQueue) -> None:
+        self.refused: str | None = None
+        self.completions = [Completions() for _ in topology.dimensions]
+        self.arrivals: list[deque[tuple[float, PendingAction]]] = [
+            deque(maxlen=_MOST_ARRIVALS) for _ in topology.dimensions
+        ]
+        self.arrived = [0] * len(topology.dimensions)
+        self._topology = topology
+        self._policy = policy
+        self._durations = durations
+        self._queue = queue
+        self._plans: dict[int, Plan] = {}
+        self._cached: dict[tuple[int, str], tuple[Demand, tuple[float, ...], Candidate]] = {}
+
+    def arrive(self, action: PendingAction, at_s: float) -> None:
+        """Take note that an action, one that a policy hands out units to, competes from now on."""
+        dimension = action.demand.elastic
+        assert dimension is not None
+        self.arrivals[dimension].append((at_s, action))
+        self.arrived[dimension] += 1
+
+    def plan(self, dimension: int, members: Sequence[PendingAction], free: int, now_s: float) -> list[int]:
+        """Return integer units for the first of the candidates; the rest is to be deferred.
+
+        Args:
+            dimension: its index.
+            members: the candidates, in order.
+            free: integer units of the dimension that they may share.
+            now_s: the time.
+        """
+        if self.refused is None and any(len(action.demand.options) > 1 for action in members):
+            scale = self._topology.dimensions[dimension].scale
+            group = _Group(self, dimension, members, free // scale, now_s)
+            try:
+                plan = self._planner(dimension)(group)
+                units = [planned * scale for planned in _checked(plan, group)]
+                self._check_progress(units, dimension, free)
+            except Exception as error:  # noqa: BLE001 - a policy may be anybody's
+                self.refused = f"{type(error).__name__}: {error}"
+            else:
+                return units
+        return [action.demand.options[0] for action in members]
+
+    def candidate(self, action: PendingAction, scale: int) -> Candidate:
+        """Return what a policy sees of an action; the same object as long as no estimate changes."""
+        demand = action.demand
+        curve = self._durations.curve(demand, action.key)
+        cached = self._cached.get((id(demand), action.key))
+        if cached is not None and cached[0] is demand and cached[1] is curve:
+            return cached[2]
+        candidate = Candidate(tuple([units // scale for units in demand.options]), curve)
+        if len(self._cached) >= _MOST_CACHED:
+            self._cached.clear()
+        self._cached[id(demand), action.key] = (demand, curve, candidate)
+        return candidate
+
+    def waiting(self, dimension: int, scale: int) -> list[Candidate]:
+        """Return who comes next for a dimension, in order."""
+        waiting = self._queue.behind(dimension, _DEPTH)
+        return [self.candidate(action, scale) for action in waiting if action.demand.elastic == dimension]
+
+    def backlog(self, dimension: int) -> int:
+        """Return how many wait for a dimension."""
+        return self._queue.count(dimension)
+
+    def _planner(self, dimension: int) -> Plan:
+        plan = self._plans.get(dimension)
+        if plan is None:
+            plan = self._plans[dimension] = self._policy.planner()
+        return plan
+
+    def _check_progress(self, units: list[int], dimension: int, free: int) -> None:
+        if not units and free == self._topology.dimensions[dimension].capacity:
+            raise ValueError(f"starts nobody, though nothing else holds {self._topology.dimensions[dimension].name}")
+
+
+class _Group:
+    """A `Group` that works out what a policy looks at."""
+
+    def __init__(
+        self, planning: Planning, dimension: int, members: Sequence[PendingAction], free: int, now_s: float
+    ) -> None:
+        self.now_s = now_s
+        self.free = free
+        self._planning = planning
+        self._dimension = dimension
+        self._members = members
+        self._resource = planning._topology.dimensions[dimension]
+
+    @property
+    def capacity(self) -> int:
+        return self._resource.capacity // self._resource.scale
+
+    @cached_property
+    def candidates(self) -> Sequence[Candidate]:
+        return [self._planning.candidate(action, self._resource.scale) for action in self._members]
+
+    @cached_property
+    def waiting(self) -> Sequence[Candidate]:
+        return self._planning.waiting(self._dimension, self._resource.scale)
+
+    @cached_property
+    def backlog(self) -> int:
+        return self._planning.backlog(self._dimension)
+
+    @cached_property
+    def running(self) -> Sequence[tuple[float, int]]:
+        return self._planning.completions[self._dimension].upcoming(self.now_s)
+
+    @cached_property
+    def arrivals(self) -> Sequence[tuple[float, Candidate]]:
+        scale = self._resource.scale
+        return [(at_s, self._planning.candidate(a, scale)) for at_s, a in self._planning.arrivals[self._dimension]]
+
+    @property
+    def arrived(self) -> int:
+        return self._planning.arrived[self._dimension]
+
+
+def _checked(plan: object, group: Group) -> list[int]:
+    """Return a plan if it is possible.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(plan, (str, bytes)) or not isinstance(plan, Sequence):
+        raise TypeError(f"planned {plan!r}, which is not a sequence of units")
+    candidates, left = group.candidates, group.free
+    if len(plan) > len(candidates):
+        raise ValueError(f"planned for {len(plan)} actions, {len(candidates)} are candidates")
+    units: list[int] = []
+    for planned, candidate in zip(plan, candidates, strict=False):
+        if planned not in candidate.units:
+            raise ValueError(f"planned {planned!r} units for an action that admits {candidate.units}")
+        units.append(int(planned))
+        left -= units[-1]
+    if left < 0:
+        raise ValueError(f"planned {sum(units)} units, {group.free} are free")
+    return units
