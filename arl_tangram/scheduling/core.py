@@ -388,7 +388,7 @@ class SchedulerCore:
             return shortest_rank(at_s, self.durations.expected_s(action.demand, action.key))
         if self._order == "trajectory" and action.trajectory is not None:
             state = self._trajectories[action.trajectory]
-            return trajectory_rank(state.admitted_at_s, state.attained_s)
+            return trajectory_rank(at_s, state.admitted_at_s, state.attained_s)
         return at_s
 
     def _pass_turn(self, action: PendingAction, now_s: float) -> None:

@@ -50,6 +50,7 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
         options=options,
         speedup=speedup,
         relative=tuple(_relative(speedup, units // MILLI) for units in options),
+        learns=len(options) > 1 and isinstance(spec.cost.cpu, Elastic) and spec.cost.cpu.speedup is None,
         dimensions=_mask([d for d, _ in fixed] + ([] if elastic is None else [elastic])),
         priority=spec.priority,
         queue_timeout=spec.queue_timeout,

@@ -8,8 +8,10 @@ everybody who waits now, whatever the order.
   within 20 times its own duration at most. Shortest-processing-time-first minimises the mean completion time
   (W. E. Smith, "Various optimizers for single-stage production", 1956); the slack that grows with the size bounds the
   slowdown.
-- `trajectory`: the admission of the trajectory, so that the oldest are finished first; of those that were admitted
-  together, first whose actions have taken the longest so far. Actions outside any trajectory rank by arrival.
+- `trajectory`: the admission of the trajectory, less the seconds that its actions have run so far. The oldest are
+  finished first; of those that were admitted together, the one that has needed the pool most. What has taken long is
+  likely to take longer still where sizes are heavy-tailed, so that one is likely to hold up the step. At most an hour
+  is gained in this way. Actions outside any trajectory rank by arrival.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from arl_tangram.errors import ConfigurationError
 Order = Literal["fcfs", "shortest", "trajectory"]
 
 _SLACK = 20.0
+_MOST_LEAD_S = 3600.0
 
 
 def order_of(order: str) -> Order:
@@ -39,6 +42,6 @@ def shortest_rank(arrived_at_s: float, expected_s: float) -> float:
     return arrived_at_s + _SLACK * expected_s
 
 
-def trajectory_rank(admitted_at_s: float, attained_s: float) -> float:
-    """Return the rank of an action in a trajectory whose actions have run for `attained_s` seconds so far."""
-    return admitted_at_s - attained_s
+def trajectory_rank(arrived_at_s: float, admitted_at_s: float, attained_s: float) -> float:
+    """Return the rank of an action whose trajectory was admitted then, and has run actions for `attained_s` seconds."""
+    return max(admitted_at_s - attained_s, arrived_at_s - _MOST_LEAD_S)
