@@ -1,16 +1,16 @@
-"""The command `python -m arl_tangram bench overhead`: read the options, measure, print, judge."""
+"""The command `python -m arl_tangram bench`: finds the bench, and runs `bench overhead`: measure, print, judge."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arl_tangram.bench import show
+from arl_tangram.bench import orders, plan, schedule, show
 from arl_tangram.bench.contenders import SLOTS, Traced, in_process
 from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.machine import Machine, read_machine
@@ -71,7 +71,7 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `bench overhead`.
+    """Run a bench.
 
     Args:
         argv: the arguments after `bench`.
@@ -80,25 +80,36 @@ def main(argv: Sequence[str]) -> int:
         0 if every promise that was measured is kept, 1 if not, 130 after Ctrl-C.
 
     Raises:
-        MissingExtraError: Ray is not installed, and `--without-ray` was not given.
+        MissingExtraError: Ray is to be measured and is not installed.
     """
-    options = read_options(argv)
+    found = _parse(argv)
     try:
-        return run_overhead(options)
+        return int(found.run(found))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
 def read_options(argv: Sequence[str]) -> Options:
-    """Parse the command line; exits with a message where it is wrong."""
+    """Return the options of `bench overhead`; exits with a message where they are wrong."""
+    return _read_overhead(_parse(argv))
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; `run` of what is returned runs the bench with it."""
     parser = argparse.ArgumentParser(prog="python -m arl_tangram bench", description="Measure the library.")
-    commands = parser.add_subparsers(required=True, metavar="overhead")
-    overhead = commands.add_parser(
-        "overhead",
-        help="what scheduling costs per action",
-        description="Measure microseconds per no-op action beside asyncio, anyio and Ray; exit 1 if a promise breaks.",
-    )
+    benches = parser.add_subparsers(required=True, metavar=" | ".join(_BENCHES))
+    for name, bench in _BENCHES.items():
+        its = benches.add_parser(name, help=bench.help, description=bench.description)
+        bench.add_options(its)
+        its.set_defaults(run=bench.run)
+    found = parser.parse_args(argv)
+    if found.json is not None and not found.json.parent.is_dir():
+        parser.error(f"there is no folder {found.json.parent}")
+    return found
+
+
+def _add_overhead(overhead: argparse.ArgumentParser) -> None:
     overhead.add_argument("--quick", action="store_true", help="a few small rounds, which judge nothing")
     with_ray = overhead.add_mutually_exclusive_group()
     with_ray.add_argument("--without-ray", action="store_true", help="leave Ray out, and the promise about it")
@@ -107,9 +118,9 @@ def read_options(argv: Sequence[str]) -> Options:
     )
     overhead.add_argument("--trace", action="store_true", help="also measure what writing a trace adds")
     overhead.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    found = parser.parse_args(argv)
-    if found.json is not None and not found.json.parent.is_dir():
-        parser.error(f"there is no folder {found.json.parent}")
+
+
+def _read_overhead(found: argparse.Namespace) -> Options:
     return Options(
         quick=found.quick,
         ray=not found.without_ray,
@@ -191,3 +202,41 @@ def _notes(options: Options, traced: Traced | None) -> list[str]:
     if traced is not None:
         notes.append(show.trace_line(traced.events, traced.dropped))
     return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """One bench: what the command line says of it, and what it does."""
+
+    help: str
+    description: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+_BENCHES = {
+    "overhead": _Bench(
+        "what scheduling costs per action",
+        "Measure microseconds per no-op action beside asyncio, anyio and Ray; exit 1 if a promise breaks.",
+        _add_overhead,
+        lambda found: run_overhead(_read_overhead(found)),
+    ),
+    "schedule": _Bench(
+        "how good the decisions are, in virtual time",
+        "Compare policies over a grid of workloads in virtual time; exit 1 if a promise breaks.",
+        schedule.add_options,
+        lambda found: schedule.run(schedule.read(found)),
+    ),
+    "orders": _Bench(
+        "who should come first, in virtual time",
+        "Compare the orders of the queue on rollouts that think between their calls, in virtual time.",
+        orders.add_options,
+        orders.run,
+    ),
+    "plan": _Bench(
+        "how long deciding takes",
+        "Measure how long the scheduler decides under load; exit 1 if a promise breaks.",
+        plan.add_options,
+        lambda found: plan.run(plan.read(found)),
+    ),
+}

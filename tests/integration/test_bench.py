@@ -1,4 +1,4 @@
-"""`bench overhead` as a user runs it, in small."""
+"""Each bench as a user runs it, in small."""
 
 from __future__ import annotations
 
@@ -43,3 +43,33 @@ def test_wrong_usage_ends_with_2() -> None:
     done = bench("overhead", "--rounds", "1")
     assert done.returncode == 2
     assert "unrecognized arguments" in done.stderr
+
+
+def test_a_quick_run_of_the_schedule_takes_two_processes_and_judges_nothing(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("schedule", "--quick", "--seeds", "6", "7", "--workers", "2", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    assert len(record["runs"]) == 2 * 2 * 2
+    assert [run["task"]["seed"] for run in record["runs"]] == [6, 7] * 4  # in the order of the tables
+    assert len(record["known"]) == len(record["learned"]) == 2
+    assert record["gates"] == []
+    assert "durations known" in done.stdout
+    assert "everything learned" in done.stdout
+    assert "8 of 8 tasks" in done.stderr
+
+
+def test_a_quick_run_of_the_plan_measures_three_policies(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("plan", "--quick", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    assert len(record["figures"]) == 3
+    assert record["figures"][0]["policy"].startswith("elastic")
+    assert record["gates"] == []
+
+
+def test_every_bench_is_named() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert all(f"    {name} " in done.stdout for name in ("overhead", "schedule", "orders", "plan"))

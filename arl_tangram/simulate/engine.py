@@ -1,0 +1,302 @@
+"""Run a workload through the very core that the runtime drives, in virtual time.
+
+The rules:
+
+1. The key of the heap of events is (time, sequence), and nothing else decides an order. Sequence numbers
+   are given when an event is planned: first the arrivals, then the rollouts, then whatever these cause.
+2. All events that are due are fed to the core together, then it decides, again and again while it says that
+   there is more. What an event causes at the same instant (the next call of a rollout that does not think) is
+   fed after that decision: on an event loop, too, a caller hears of the end of its call one turn later.
+3. Time jumps to the next event, or to the core's own `next_wakeup_s` if that is earlier.
+4. The core learns from what it would have measured: the time from the promise of units to the end.
+
+With `known=True` nothing is learned: each call has a name of its own, and its true work and speed-up are declared.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.elasticity import Elastic, PowerLaw
+from arl_tangram.model.events import Event
+from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, Outcome, PendingAction, RunningAction
+from arl_tangram.model.quantities import MILLI
+from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
+from arl_tangram.scheduling.order import Order
+from arl_tangram.scheduling.policies.own import policy_of
+from arl_tangram.scheduling.policy import Plan, Policy
+from arl_tangram.simulate.calls import Arrival, Call, Rollout, Workload
+from arl_tangram.simulate.results import Result, SimulatedCall, SimulatedRollout
+
+_NO_SPEEDUP = PowerLaw(0)
+_SHORTEST_S = 1e-6
+
+
+def simulate(
+    workload: Workload,
+    topology: Topology,
+    policy: Policy | Plan,
+    *,
+    order: Order = "fcfs",
+    known: bool = False,
+    record: bool = False,
+) -> Result:
+    """Return what a workload takes.
+
+    Args:
+        workload: what happens.
+        topology: the dimensions of the pools.
+        policy: how candidates share a dimension; a policy, or a function as `Tangram(policy=)` takes it.
+        order: who comes first among those of one priority.
+        known: whether the scheduler knows how long each call takes at any units, instead of learning it.
+        record: whether the result holds the events of the core.
+
+    Raises:
+        InfeasibleError: a call or rollout that the pools can never meet.
+        ConfigurationError: a time or duration that is negative or not finite, or a policy that is none.
+    """
+    core = SchedulerCore(topology, policy_of(policy), order=order, record=record)
+    return _Simulation(workload, core, known=known, record=record).run()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A rollout on its way.
+
+    Attributes:
+        number: its place in the workload.
+        rollout: what it does.
+        id: as the core knows it.
+        opened_at_s: when it was admitted.
+        turns: how many turns have begun.
+        outstanding: calls of this turn that have not ended.
+    """
+
+    number: int
+    rollout: Rollout
+    id: int = 0
+    opened_at_s: float = 0.0
+    turns: int = 0
+    outstanding: int = 0
+
+
+@dataclass(slots=True)
+class _Made:
+    """A call that has been submitted and has not ended: its place in the result, and whose it is."""
+
+    place: int
+    call: Call
+    pending: PendingAction
+    rollout: _Open | None
+
+
+class _Simulation:
+    """One run: the heap of events, and what is under way."""
+
+    def __init__(self, workload: Workload, core: SchedulerCore, *, known: bool, record: bool) -> None:
+        self._core = core
+        self._topology = core.topology
+        self._reserved = core.policy.reserved_cores * MILLI
+        self._known = known
+        self._record = record
+        self._now_s = 0.0
+        self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self._sequence = 0
+        self._next_id = 0
+        self._decisions = 0
+        self._refused: str | None = None
+        self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
+        self._made: dict[int, _Made] = {}
+        self._opening: dict[int, _Open] = {}
+        self._calls: list[SimulatedCall | None] = []
+        self._rollouts: list[SimulatedRollout | None] = [None] * len(workload.rollouts)
+        self._events: list[Event] = []
+        for arrival in workload.arrivals:
+            self._plan(arrival.at_s, self._arrive, arrival)
+        for number, rollout in enumerate(workload.rollouts):
+            self._plan(rollout.at_s, self._open, _Open(number, rollout))
+
+    def run(self) -> Result:
+        """Run to the end."""
+        while (next_s := self._next_s()) is not None:
+            self._now_s = max(self._now_s, next_s)
+            self._feed()
+            self._decide()
+        calls = tuple(call for call in self._calls if call is not None)
+        rollouts = tuple(rollout for rollout in self._rollouts if rollout is not None)
+        if self._core.waiting or len(calls) < len(self._calls) or len(rollouts) < len(self._rollouts):
+            raise AssertionError(f"{self._core.waiting} wait at {self._now_s:g} s, and nothing would ever start them")
+        return Result(calls, rollouts, tuple(self._events), self._decisions, self._refused)
+
+    # Time.
+
+    def _plan(self, at_s: float, step: Callable[[Any], None], subject: object) -> None:
+        if not self._now_s <= at_s < math.inf:
+            raise ConfigurationError(
+                f"times are finite and not negative; at {self._now_s:g} s the workload plans for {at_s:g} s"
+            )
+        heapq.heappush(self._heap, (at_s, self._sequence, step, subject))
+        self._sequence += 1
+
+    def _next_s(self) -> float | None:
+        wakeup_s = self._core.next_wakeup_s()
+        if not self._heap:
+            return wakeup_s
+        event_s = self._heap[0][0]
+        return event_s if wakeup_s is None else min(event_s, wakeup_s)
+
+    def _feed(self) -> None:
+        """Take the steps that are due and were planned before this instant's first."""
+        heap, now_s, planned = self._heap, self._now_s, self._sequence
+        while heap and heap[0][0] <= now_s and heap[0][1] < planned:
+            _, _, step, subject = heapq.heappop(heap)
+            step(subject)
+
+    def _decide(self) -> None:
+        more = True
+        while more:
+            self._decisions += 1
+            decisions = self._core.decide(self._now_s)
+            for action_id in decisions.expired:
+                made = self._made[action_id]
+                self._conclude(made, Outcome.QUEUE_TIMEOUT, self._now_s, 0)
+            for trajectory in decisions.opened:
+                self._admit(self._opening.pop(trajectory))
+            for running in decisions.started:
+                self._start(running)
+            if self._record:
+                self._events += self._core.drain_events()
+            if self._refused is None:
+                self._refused = decisions.refused
+            more = decisions.more
+
+    # Steps.
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self._make(arrival.call, None)
+
+    def _open(self, state: _Open) -> None:
+        rollout = state.rollout
+        demand = trajectory_demand(self._topology, memory_bytes=rollout.memory_bytes, reserved=self._reserved)
+        state.id = self._new_id()
+        self._opening[state.id] = state
+        self._core.open(PendingAction(state.id, demand, self._now_s), group=rollout.group)
+
+    def _admit(self, state: _Open) -> None:
+        state.opened_at_s = self._now_s
+        self._think(state)
+
+    def _think(self, state: _Open) -> None:
+        """Plan the next turn after its thinking time, or the end."""
+        turns = state.rollout.turns
+        if state.turns < len(turns):
+            self._plan(self._now_s + turns[state.turns].thinking_s, self._turn, state)
+        else:
+            self._plan(self._now_s, self._close, state)
+
+    def _turn(self, state: _Open) -> None:
+        calls = state.rollout.turns[state.turns].calls
+        state.turns += 1
+        state.outstanding = len(calls)
+        for call in calls:
+            self._make(call, state)
+        if not calls:
+            self._think(state)
+
+    def _close(self, state: _Open) -> None:
+        self._core.close(state.id, self._now_s)
+        self._rollouts[state.number] = SimulatedRollout(state.id, state.rollout.at_s, state.opened_at_s, self._now_s)
+
+    def _make(self, call: Call, state: _Open | None) -> None:
+        """Submit a call, as the runtime does."""
+        demand = self._demand(call, state)
+        turn = state is not None and (
+            demand.reserved > 0
+            or (call.spec.kind is BodyKind.ASYNC and call.spec.cost.minimum_cpu > 0 and CPU in self._topology.index)
+        )
+        pending = PendingAction(
+            self._new_id(), demand, self._now_s, call.key, None if state is None else state.id, turn
+        )
+        self._core.submit(pending)
+        self._made[pending.id] = _Made(len(self._calls), call, pending, state)
+        self._calls.append(None)
+
+    def _start(self, running: RunningAction) -> None:
+        call = self._made[running.pending.id].call
+        lasts_s = call.duration_s(running.units // MILLI)
+        if not 0 <= lasts_s < math.inf:
+            raise ConfigurationError(
+                f"{call.spec.name} really takes {lasts_s:g} s on {running.units // MILLI} cores; "
+                "durations are finite and not negative"
+            )
+        timeout = call.spec.timeout
+        if timeout is not None and timeout <= lasts_s:
+            self._plan(self._now_s + timeout, self._time_out, running)
+        else:
+            self._plan(self._now_s + lasts_s, self._end, running)
+
+    def _end(self, running: RunningAction) -> None:
+        learned_s = None if self._known else self._now_s - running.started_at_s
+        self._core.finish(running.pending.id, self._now_s, learned_s)
+        self._conclude(self._made[running.pending.id], Outcome.OK, running.started_at_s, running.units)
+
+    def _time_out(self, running: RunningAction) -> None:
+        self._core.finish(running.pending.id, self._now_s, None)
+        self._conclude(self._made[running.pending.id], Outcome.RUN_TIMEOUT, running.started_at_s, running.units)
+
+    def _conclude(self, made: _Made, outcome: Outcome, started_at_s: float, units: int) -> None:
+        pending = made.pending
+        del self._made[pending.id]
+        state = made.rollout
+        self._calls[made.place] = SimulatedCall(
+            pending.id,
+            made.call.spec.name,
+            pending.key,
+            None if state is None else state.number,
+            outcome,
+            pending.submitted_at_s,
+            started_at_s,
+            self._now_s,
+            units,
+        )
+        if state is not None:
+            state.outstanding -= 1
+            if state.outstanding == 0:
+                self._think(state)
+
+    # Demands.
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _demand(self, call: Call, state: _Open | None) -> Demand:
+        """Return the cost of a call; resolved once for all calls that stand alike, unless each is told apart."""
+        reserved, held = (0, 0) if state is None else (self._reserved, state.rollout.memory_bytes)
+        if self._known:
+            spec = replace(_declared(call), name=f"{call.spec.name}#{self._next_id + 1}")
+            return resolve(spec, self._topology, reserved=reserved, memory_held=held)
+        key = (id(call.spec), reserved, held)
+        found = self._demands.get(key)
+        if found is None:
+            found = self._demands[key] = (
+                call.spec,
+                resolve(call.spec, self._topology, reserved=reserved, memory_held=held),
+            )
+        return found[1]
+
+
+def _declared(call: Call) -> ActionSpec:
+    """Return the action of a call as somebody would declare it who knows how long this very call takes."""
+    cost = call.spec.cost
+    if isinstance(cost.cpu, Elastic):
+        options = cost.cpu.options
+        cost = replace(cost, cpu=Elastic.of(*options, speedup=call.speedup or _NO_SPEEDUP))
+    return replace(call.spec, cost=cost, duration_s=max(call.work_s, _SHORTEST_S))
