@@ -22,7 +22,14 @@ HEADINGS = re.findall(r"^### (\S+)$", PAGE, re.MULTILINE)
 BLOCKS = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SIGNATURES = [block.strip() for block in BLOCKS if not block.startswith("TangramError")]
 (TREE,) = [block for block in BLOCKS if block.startswith("TangramError")]
-COMMANDS = {"demo": ["demo"], "report TRACE": ["report"], "bench overhead": ["bench", "overhead"]}
+COMMANDS = {
+    "demo": ["demo"],
+    "report TRACE": ["report"],
+    "bench overhead": ["bench", "overhead"],
+    "bench schedule": ["bench", "schedule"],
+    "bench orders": ["bench", "orders"],
+    "bench plan": ["bench", "plan"],
+}
 
 
 def resolve(dotted: str) -> object:
@@ -123,7 +130,8 @@ def test_the_commands_are_those_that_there_are(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     actual = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     section = PAGE.partition("## Command line\n")[2]
-    assert actual == re.findall(r"^\| `(demo|report|bench)\b", section, re.MULTILINE)
+    shown = re.findall(r"^\| `(demo|report|bench)\b", section, re.MULTILINE)
+    assert actual == list(dict.fromkeys(shown))
 
 
 def test_the_layers_of_the_architecture_page_are_those_that_are_checked() -> None:
