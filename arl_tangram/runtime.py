@@ -37,7 +37,7 @@ from arl_tangram.model.topology import THREADS, Dimension, Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
 from arl_tangram.scheduling.order import Order, order_of
-from arl_tangram.scheduling.policies import Plan, Policy, paper
+from arl_tangram.scheduling.policies import Plan, Policy, elastic
 from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.report import render
@@ -60,7 +60,7 @@ class Tangram:
     Args:
         resources: at most one pool of cores (`LocalPool`) and any number of `Quota`.
         policy: how candidates share the cores, or a function of your own that plans a `policies.Group`;
-            `policies.paper(best_prefix=True)` by default.
+            `policies.elastic()` by default.
         order: who comes first among those of one priority: `"fcfs"`, in order of arrival; `"shortest"`, expected to be
             done soonest, with ageing; `"trajectory"`, whose trajectory has been open for longest.
         trace: a path to write a JSONL trace to, or a `Sink`, or None.
@@ -91,8 +91,8 @@ class Tangram:
         if len(set(names)) < len(names):
             raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
         self._pool = pools[0] if pools else None
-        self._policy = paper(best_prefix=True) if policy is None else policy_of(policy)
-        self._order = order_of(order)
+        self._policy = elastic() if policy is None else policy_of(policy)
+        self._order: Order = order_of(order)
         self._trace = trace
         self._kill_grace_s = seconds(kill_grace_s, "kill_grace_s", ConfigurationError)
         self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
@@ -339,9 +339,10 @@ class Tangram:
         )
 
     def report(self) -> str:
-        """Return a text: action completion times and their parts by action, utilisation by pool."""
+        """Return a text: action completion times and their parts by action, utilisation by pool, what was learned."""
         self._check_opened()
-        return render(self._summary, now_s=self._loop.time() if self._closed_at_s is None else self._closed_at_s)
+        now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
+        return render(self._summary, now_s=now_s, learned=self._core.durations.learned())
 
     def describe(self) -> str:
         """Say in one line what enforces grants of cores here."""

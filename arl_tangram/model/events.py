@@ -67,7 +67,7 @@ class TrajectoryClosed(NamedTuple):
 
 
 class PolicyRefused(NamedTuple):
-    """The policy failed or planned what is not possible; from now on whoever fits starts in order, with its least units."""
+    """The policy failed or planned what is not possible; whoever fits now starts in order, with its least units."""
 
     at_s: float
     policy: str

@@ -16,7 +16,7 @@ everybody who waits now, whatever the order.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from arl_tangram.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ def order_of(order: str) -> Order:
     """
     if order not in get_args(Order):
         raise ConfigurationError(f"order= takes one of {', '.join(map(repr, get_args(Order)))}, not {order!r}")
-    return order  # type: ignore[return-value]
+    return cast(Order, order)
 
 
 def shortest_rank(arrived_at_s: float, expected_s: float) -> float:

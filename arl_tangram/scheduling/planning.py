@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
+from typing import cast
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Topology
@@ -42,7 +43,7 @@ class Planning:
             deque(maxlen=_MOST_ARRIVALS) for _ in topology.dimensions
         ]
         self.arrived = [0] * len(topology.dimensions)
-        self._topology = topology
+        self.topology = topology
         self._policy = policy
         self._durations = durations
         self._queue = queue
@@ -66,8 +67,8 @@ class Planning:
             now_s: the time.
         """
         if self.refused is None and any(len(action.demand.options) > 1 for action in members):
-            scale = self._topology.dimensions[dimension].scale
-            group = _Group(self, dimension, members, free // scale, now_s)
+            scale = self.topology.dimensions[dimension].scale
+            group = cast(Group, _Group(self, dimension, members, free // scale, now_s))
             try:
                 plan = self._planner(dimension)(group)
                 units = [planned * scale for planned in _checked(plan, group)]
@@ -107,8 +108,8 @@ class Planning:
         return plan
 
     def _check_progress(self, units: list[int], dimension: int, free: int) -> None:
-        if not units and free == self._topology.dimensions[dimension].capacity:
-            raise ValueError(f"starts nobody, though nothing else holds {self._topology.dimensions[dimension].name}")
+        if not units and free == self.topology.dimensions[dimension].capacity:
+            raise ValueError(f"starts nobody, though nothing else holds {self.topology.dimensions[dimension].name}")
 
 
 class _Group:
@@ -122,7 +123,7 @@ class _Group:
         self._planning = planning
         self._dimension = dimension
         self._members = members
-        self._resource = planning._topology.dimensions[dimension]
+        self._resource = planning.topology.dimensions[dimension]
 
     @property
     def capacity(self) -> int:
@@ -162,15 +163,17 @@ def _checked(plan: object, group: Group) -> list[int]:
     """
     if isinstance(plan, (str, bytes)) or not isinstance(plan, Sequence):
         raise TypeError(f"planned {plan!r}, which is not a sequence of units")
+    planned_units = cast(Sequence[object], plan)
     candidates, left = group.candidates, group.free
-    if len(plan) > len(candidates):
-        raise ValueError(f"planned for {len(plan)} actions, {len(candidates)} are candidates")
+    if len(planned_units) > len(candidates):
+        raise ValueError(f"planned for {len(planned_units)} actions, {len(candidates)} are candidates")
     units: list[int] = []
-    for planned, candidate in zip(plan, candidates, strict=False):
-        if planned not in candidate.units:
+    for planned, candidate in zip(planned_units, candidates, strict=False):
+        admitted = [unit for unit in candidate.units if unit == planned]
+        if not admitted:
             raise ValueError(f"planned {planned!r} units for an action that admits {candidate.units}")
-        units.append(int(planned))
-        left -= units[-1]
+        units += admitted
+        left -= admitted[0]
     if left < 0:
         raise ValueError(f"planned {sum(units)} units, {group.free} are free")
     return units

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
 from arl_tangram.model.topology import CPU, MEMORY
 from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.summary import Summary
@@ -21,6 +22,7 @@ def render(
     policy: str | None = None,
     notes: Iterable[str] = (),
     rows: int = 20,
+    learned: Learned | None = None,
 ) -> str:
     """Return the report of what a summary has added up so far.
 
@@ -30,11 +32,19 @@ def render(
         policy: name of the scheduling policy, for the title.
         notes: lines about the quality of the data, shown last.
         rows: the most action names to list, those with the largest sum of completion times.
+        learned: what the scheduler has learned about durations, or None.
     """
-    return render_figures(summary.figures(now_s), policy=policy, notes=notes, rows=rows)
+    return render_figures(summary.figures(now_s), policy=policy, notes=notes, rows=rows, learned=learned)
 
 
-def render_figures(figures: Figures, *, policy: str | None = None, notes: Iterable[str] = (), rows: int = 20) -> str:
+def render_figures(
+    figures: Figures,
+    *,
+    policy: str | None = None,
+    notes: Iterable[str] = (),
+    rows: int = 20,
+    learned: Learned | None = None,
+) -> str:
     """Return the report of some figures; the arguments are those of `render`."""
     title = f"{figures.total.calls:,} actions in {_seconds(figures.elapsed_s)}"
     blocks = [
@@ -44,6 +54,7 @@ def render_figures(figures: Figures, *, policy: str | None = None, notes: Iterab
         _failures(figures, rows),
         _dimensions(figures.dimensions),
         _trajectories(figures),
+        [] if learned is None else _learned(learned),
         [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
         _refusal(figures),
         [f"note: {_printable(note)}" for note in notes],
@@ -137,6 +148,29 @@ def _trajectories(figures: Figures) -> list[str]:
         f"trajectories: {counts}; wait for admission: {admission}",
         f"ACT with this wait counted to each trajectory's first action: {act}",
     ]
+
+
+def _learned(learned: Learned) -> list[str]:
+    if not learned.estimates:
+        return []
+    head = ("learned from runs", "runs", "at one unit", "speed-up")
+    lines = _table([head, *(_estimate(estimate) for estimate in learned.estimates)])
+    if learned.more:
+        lines.append(f"(and {learned.more:,} more)")
+    return lines
+
+
+def _estimate(estimate: Estimate) -> tuple[str, ...]:
+    name = f"{estimate.name} [{estimate.key}]" if estimate.key else estimate.name
+    return _printable(name), f"{estimate.runs:,}", _seconds(estimate.duration_s), _speedup(estimate)
+
+
+def _speedup(estimate: Estimate) -> str:
+    if estimate.source is SpeedupSource.NONE:
+        return "-"
+    law = "" if estimate.exponent is None else f" n^{estimate.exponent:.2f}"
+    runs = f" from {estimate.speedup_runs:,} runs" if estimate.source is SpeedupSource.LEARNED else ""
+    return f"{estimate.source}{law}{runs}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

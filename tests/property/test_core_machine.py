@@ -11,11 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from arl_tangram.errors import InfeasibleError, NoTrajectoryError
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.scheduling.policies import fixed, paper, reserved
+from arl_tangram.scheduling.policies import elastic, fixed, paper, reserved
 from property.worlds import World, make_demand, make_topology
 
 POLICIES = st.sampled_from(
     [
+        elastic(),
+        elastic(),
         paper(),
         paper(best_prefix=True),
         paper(best_prefix=True, depth=0),
@@ -23,6 +25,7 @@ POLICIES = st.sampled_from(
         *map(reserved, (1, 2)),
     ]
 )
+ORDERS = st.sampled_from(["fcfs", "fcfs", "shortest", "trajectory"])
 TOPOLOGIES = st.builds(
     make_topology,
     cores=st.sampled_from([1, 2, 2.5, 4, 7, 9]),
@@ -53,9 +56,9 @@ PICK = st.integers(0, 1 << 30)
 class Core(RuleBasedStateMachine):
     """Every command in any order; `World` checks what follows from each."""
 
-    @initialize(topology=TOPOLOGIES, policy=POLICIES, costs=st.lists(COSTS, min_size=1, max_size=6))
-    def begin(self, topology, policy, costs) -> None:  # type: ignore[no-untyped-def]
-        self.world = World(topology, policy)
+    @initialize(topology=TOPOLOGIES, policy=POLICIES, order=ORDERS, costs=st.lists(COSTS, min_size=1, max_size=6))
+    def begin(self, topology, policy, order, costs) -> None:  # type: ignore[no-untyped-def]
+        self.world = World(topology, policy, order)
         self.demands: list[tuple[Demand, Demand]] = []
         for i, cost in enumerate(costs):
             inside = policy.reserved_cores * 1000

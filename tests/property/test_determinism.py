@@ -14,10 +14,10 @@ import pytest
 import arl_tangram
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.elasticity import Elastic
-from arl_tangram.scheduling.policies import Policy, fixed, paper, reserved
+from arl_tangram.scheduling.policies import Policy, elastic, fixed, paper, reserved
 from property.worlds import World, make_demand, make_topology
 
-POLICIES: list[Policy] = [paper(), paper(best_prefix=True), fixed(2), reserved(1)]
+POLICIES: list[Policy] = [elastic(), paper(), paper(best_prefix=True), fixed(2), reserved(1)]
 
 
 def play(policy: Policy, seed: int, steps: int = 600) -> World:

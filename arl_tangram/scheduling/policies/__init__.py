@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arl_tangram.scheduling.policies.elastic import Elastic, elastic
 from arl_tangram.scheduling.policies.fixed import Fixed, fixed
 from arl_tangram.scheduling.policies.paper import Paper, paper
 from arl_tangram.scheduling.policies.reserved import Reserved, reserved
@@ -9,6 +10,7 @@ from arl_tangram.scheduling.policy import Candidate, Group, Plan, Policy, Snapsh
 
 __all__ = [
     "Candidate",
+    "Elastic",
     "Fixed",
     "Group",
     "Paper",
@@ -16,6 +18,7 @@ __all__ = [
     "Policy",
     "Reserved",
     "Snapshot",
+    "elastic",
     "fixed",
     "paper",
     "reserved",

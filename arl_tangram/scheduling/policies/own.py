@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.scheduling.policy import Plan, Policy
@@ -36,7 +37,7 @@ def policy_of(policy: Policy | Plan) -> Policy:
         ConfigurationError: it is neither.
     """
     if callable(getattr(policy, "planner", None)) and not isinstance(policy, type):
-        return policy  # type: ignore[return-value]
+        return cast(Policy, policy)
     module = str(getattr(policy, "__module__", ""))
     if callable(policy) and not isinstance(policy, type) and not module.startswith("arl_tangram.scheduling"):
         return Own(policy)  # one of our own functions would be `policies.fixed` without its call

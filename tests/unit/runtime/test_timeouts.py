@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import traceback
-from typing import Any
 
 import pytest
 

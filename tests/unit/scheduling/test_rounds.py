@@ -50,18 +50,18 @@ def test_one_call_plans_a_bounded_number_of_dimensions_and_says_that_there_is_mo
     for i in range(nodes * 100):
         core.submit(PendingAction(i, demands[i % nodes], 0.0))
     started: list[int] = []
-    for calls in range(1, 100):
+    calls = 0
+    while True:
+        calls += 1
         asked.groups.clear()
         decisions = core.decide(0.0)
         assert len({capacity for capacity, _ in asked.groups}) <= 4
         assert all(members <= 64 for _, members in asked.groups)
         started += [running.pending.demand.elastic or 0 for running in decisions.started]
+        assert calls <= 12, "the round has no end"
         if not decisions.more:
             break
-    else:
-        raise AssertionError("the round has no end")
     assert Counter(started) == dict.fromkeys(range(nodes), 100)
-    assert calls <= 12
     assert core.waiting == 0
 
 
@@ -120,7 +120,9 @@ def test_what_a_change_reaches_by_way_of_others_is_looked_at_too() -> None:
     core.submit(PendingAction(3, large, 0.0))
     core.submit(PendingAction(4, small, 0.0))
     assert core.decide(0.0).started == []
-    core.finish(2, 1.0, 1.0)  # cores are there, and memory for the small one; but the large one waits for memory before it
+    core.finish(
+        2, 1.0, 1.0
+    )  # cores are there, and memory for the small one; but the large one waits for memory before it
     assert core.decide(1.0).started == []
     core.finish(1, 2.0, 1.0)
     assert [r.pending.id for r in core.decide(2.0).started] == [3]

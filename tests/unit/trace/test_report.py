@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.model.lifecycle import FinishedAction, Outcome
 from arl_tangram.model.topology import Topology
@@ -54,6 +55,28 @@ def test_control_characters_of_a_name_are_not_printed(
     summary = Summary(topology)
     summary.add(ActionEnded(1.0, finished(1, "m:\x1b[31mred\nline")))
     assert "m:?[31mred?line" in render(summary)
+
+
+def test_what_was_learned_is_a_table_of_its_own(topology: Topology) -> None:
+    estimates = (
+        Estimate("m:suite", "slow\n", 1200, 12.34, SpeedupSource.LEARNED, 0.834, 1250),
+        Estimate("m:suite", "", 3, 0.5, SpeedupSource.ASSUMED, 0.8, 3),
+        Estimate("m:build", "", 2, 7.0, SpeedupSource.DECLARED),
+        Estimate("m:search", "", 1, 0.25),
+    )
+    text = render(Summary(topology), learned=Learned(estimates, more=17))
+    assert text.split("\n\n")[-1].splitlines() == [
+        "learned from runs   runs  at one unit                        speed-up",
+        "m:suite [slow?]    1,200       12.3 s  learned n^0.83 from 1,250 runs",
+        "m:suite                3       500 ms                  assumed n^0.80",
+        "m:build                2       7.00 s                        declared",
+        "m:search               1       250 ms                               -",
+        "(and 17 more)",
+    ]
+
+
+def test_where_nothing_was_learned_there_is_no_such_table(topology: Topology) -> None:
+    assert render(Summary(topology), learned=Learned()) == render(Summary(topology))
 
 
 @pytest.mark.parametrize(
