@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from arl_tangram.scheduling.policies import Candidate, Policy, Snapshot, elastic, fixed, paper
@@ -34,12 +34,16 @@ durations = st.floats(min_value=1e-6, max_value=1e7)
 
 @st.composite
 def candidates(draw: st.DrawFn, most_units: int = 64) -> Candidate:
-    """Any options, any durations: not falling, far apart."""
+    """Any options; durations that fall unevenly, or any durations: not falling, far apart."""
     units = sorted(draw(st.sets(st.integers(1, most_units), min_size=1, max_size=20)))
+    if draw(st.booleans()):
+        exponent, work = draw(st.floats(0, 1)), draw(durations)
+        return Candidate(tuple(units), tuple(work / u**exponent * draw(st.floats(0.5, 2.0)) for u in units))
     return Candidate(tuple(units), tuple(draw(durations) for _ in units))
 
 
-@given(candidate=candidates(), price=st.floats(0, 1e6))
+@example(candidate=Candidate((1, 2, 4), (10.0, 7.9, 4.0)), price=0.5)  # the one between is never the cheapest
+@given(candidate=candidates(), price=st.just(0.0) | st.floats(-4, 4).map(lambda power: 10**power))
 def test_the_envelope_finds_the_cheapest_option(candidate: Candidate, price: float) -> None:
     curve = Curve(candidate)
     costs = [d * (1 + price * u) for u, d in zip(curve.units, curve.durations_s, strict=True)]
@@ -117,6 +121,14 @@ def test_looking_ahead_is_bounded() -> None:
 
 
 # Plans.
+
+
+def test_who_does_not_fit_any_more_waits() -> None:
+    """Nobody else waits, so the first takes all; the second fitted only beside its least."""
+    group = Snapshot(0.0, 16, (GOOD, GOOD), capacity=16, arrived=2)
+    plan = elastic().planner()(group)
+    assert sum(plan) <= 16
+    assert list(elastic().planner()(Snapshot(0.0, 2, (Candidate((1, 2), (10.0, 0.1)), RIGID), capacity=2))) == [2]
 
 
 def test_alone_an_action_takes_what_makes_it_fastest() -> None:
