@@ -15,9 +15,10 @@ evidence. p is the slope of log duration over log units, estimated recursively:
    cheaper to find, but noise that makes some units look a little better costs more than it finds: policies pick by
    small differences.
 
-Exploration: while p is not known to +-0.1, the curve that a policy is shown promises in turn that the most, the least,
-and some middle units are the best, so that whatever policy there is tries them. After each start it is the next one's
-turn; after 16 such starts per action it ends. A later step of the durations allows 4 more, at most once in 256 runs.
+Exploration: while p is not known to +-0.1, the curve that a policy is shown promises in turn that the most, the fewest
+(every other time some between these and the middle, which cost less), and some middle units are the best, so that
+whatever policy there is tries them. After each start it is the next one's turn; after 16 such starts per action it ends.
+A later step of the durations allows 4 more, at most once in 256 runs.
 What a policy starts together, on one curve, is counted when it is over: there may be that many more.
 """
 
@@ -203,12 +204,9 @@ class SpeedupFit:
 
     def exploring_curve(self, one_s: float, options: Sequence[int]) -> tuple[float, ...]:
         """Return a curve on which the units whose turn it is are the best."""
-        best = options[-1]
-        if self._explored % 3 == 1:
-            best = options[0]
-        elif self._explored % 3 == 2:
-            middle = sqrt(options[0] * options[-1])
-            best = min(options, key=lambda units: abs(log(units / middle)))
+        middle = _nearest(options, sqrt(options[0] * options[-1]))
+        few = _nearest(options, sqrt(options[0] * middle))
+        best = (options[-1], options[0], middle, options[-1], few, middle)[self._explored % 6]
         best_s = one_s * MILLI / best
         return tuple(
             bounded(best_s * best / units if units <= best else best_s * (units / best) ** _RISE) for units in options
@@ -319,6 +317,11 @@ class KeySpeedup:
         if exponent != self.exponent:
             mean.project((exponent - self.exponent) * self._usual)
             self.exponent = exponent
+
+
+def _nearest(options: Sequence[int], units: float) -> int:
+    """Return the option that is nearest by its logarithm."""
+    return min(options, key=lambda option: abs(log(option / units)))
 
 
 def slope(xx: float, xy: float, ridge: float, believed: float) -> float:
