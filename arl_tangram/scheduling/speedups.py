@@ -17,8 +17,8 @@ evidence. p is the slope of log duration over log units, estimated recursively:
 
 Exploration: while p is not known to +-0.1, the curve that a policy is shown promises in turn that the most, the fewest
 (every other time some between these and the middle, which cost less), and some middle units are the best, so that
-whatever policy there is tries them. After each start it is the next one's turn; after 16 such starts per action it ends.
-A later step of the durations allows 4 more, at most once in 256 runs.
+whatever policy there is tries them. After each start it is the next one's turn; after 16 such starts per action it
+ends. A later step of the durations allows 4 more, at most once in 256 runs.
 What a policy starts together, on one curve, is counted when it is over: there may be that many more.
 """
 
