@@ -18,7 +18,10 @@ from arl_tangram.errors import (
     NoRuntimeError,
     NoSandboxError,
     NoTrajectoryError,
+    OutOfMemoryError,
     QueueTimeout,
+    RemoteError,
+    ResultError,
     RuntimeClosedError,
     RunTimeout,
     SandboxLostError,
@@ -27,12 +30,15 @@ from arl_tangram.errors import (
     ShutdownError,
     TangramError,
     UsageError,
+    WorkerDiedError,
+    WorkerStartError,
     WrongLoopError,
 )
 from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.mapping import Failure, map  # noqa: A004 - used as tangram.map
 from arl_tangram.model.allocation import Allocation
+from arl_tangram.model.cost import QuotaUse
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear, Measured, PowerLaw
 from arl_tangram.model.sandbox import ExecResult, Sandbox
 from arl_tangram.model.statistics import Statistics
@@ -66,9 +72,13 @@ __all__ = [
     "NoRuntimeError",
     "NoSandboxError",
     "NoTrajectoryError",
+    "OutOfMemoryError",
     "PowerLaw",
     "QueueTimeout",
     "Quota",
+    "QuotaUse",
+    "RemoteError",
+    "ResultError",
     "RunTimeout",
     "RuntimeClosedError",
     "Sandbox",
@@ -81,6 +91,8 @@ __all__ = [
     "Tangram",
     "TangramError",
     "UsageError",
+    "WorkerDiedError",
+    "WorkerStartError",
     "WrongLoopError",
     "action",
     "current_allocation",

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from arl_tangram.context import Invocable, current_runtime
 from arl_tangram.errors import DefinitionError, UsageError
-from arl_tangram.model.cost import declare_cost
+from arl_tangram.model.cost import QuotaUse, declare_cost
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.quantities import seconds, whole
@@ -76,7 +76,7 @@ class AsyncAction(Action[P, R_co], Protocol[P, R_co]):
 
 
 class SyncAction(Action[P, R_co], Protocol[P, R_co]):
-    """An action whose body is a plain function; it runs on a thread of the library."""
+    """An action whose body is a plain function; it runs on a thread or in a worker process of the library."""
 
     @property
     def body(self) -> Callable[P, R_co]:
@@ -97,7 +97,7 @@ def action(
     *,
     cpu: float | Elastic = 0,
     memory_gib: float = 0,
-    quota: Mapping[str, float] | None = None,
+    quota: Mapping[str, float | QuotaUse] | None = None,
     isolate: Literal["thread", "process"] | None = None,
     priority: int = 0,
     timeout: float | None = None,
@@ -114,11 +114,14 @@ def action(
         cpu: cores, as a number (to a thousandth) or an `Elastic` range of whole cores.
         memory_gib: GiB of host memory, taken while the body runs; inside a trajectory that holds memory,
             it is part of that, and must fit in it.
-        quota: calls per quota, `{name: calls}`; they count against the rate and the concurrency.
-        isolate: where a plain function runs: `"thread"` (default). `"process"` does not exist yet.
+        quota: calls per quota, `{name: calls}`; they count against the rates, the concurrency and the total. With
+            `{name: QuotaUse(calls=1, tokens=2000)}` tokens are reserved, too.
+        isolate: where a plain function runs: `"thread"` (default), or `"process"`, a worker process that is pinned
+            to the granted cores and can be killed; its arguments and its result are pickled.
         priority: lower first; no action starves within one priority.
         timeout: seconds that the body may run, above 0; then it is cancelled and the caller gets
-            `RunTimeout`. A body on a thread cannot be ended: its units stay in use until it returns.
+            `RunTimeout`. A body in a process is killed. One on a thread cannot be ended: its units stay in use
+            until it returns.
         queue_timeout: seconds that a call may wait, above 0; then `QueueTimeout`.
         duration_s: expected seconds on one core, until real ones are known.
         key: a function of the call's arguments that returns a string; calls with the same key
@@ -126,7 +129,8 @@ def action(
 
     Raises:
         DefinitionError: two elastic resources, amounts that are not possible, a generator
-            function, `isolate=` on an `async def`, or a plain function that wraps a coroutine function.
+            function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
+            `isolate="process"` on a function that no other process can find by its name.
     """
 
     def decorate(body: Callable[..., Any]) -> Any:
@@ -241,7 +245,12 @@ def _kind(name: str, body: Callable[..., Any], isolate: str | None) -> BodyKind:
     if inspect.iscoroutinefunction(inspect.unwrap(body)):
         raise DefinitionError(f"{name} is a plain function around a coroutine function; make it `async def`")
     if isolate == "process":
-        raise DefinitionError(f"{name}: isolate='process' does not exist yet; leave it out to run on a thread")
+        if "<" in body.__qualname__:
+            raise DefinitionError(
+                f"{name} is defined inside a function, or a lambda; isolate='process' needs a body at the top of a "
+                "module or of a class, where a worker process finds it by its name"
+            )
+        return BodyKind.PROCESS
     return BodyKind.THREAD
 
 

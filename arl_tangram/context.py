@@ -91,16 +91,35 @@ class Runtime(Protocol):
 
 
 class Quota(Protocol):
-    """What a body can say about a quota that it holds."""
+    """What a body can see of a quota that it holds, and say about it."""
 
-    def retry_after(self, value: float | str) -> None:
-        """Grant nothing of this quota for `value` seconds from now; the latest such deadline counts.
+    @property
+    def key(self) -> str | None:
+        """Which of the quota's keys the call takes; None if it has none."""
+        ...
+
+    def retry_after(self, value: float | str, *, date: str | None = None) -> None:
+        """Grant nothing of this quota, or of this key of it, for some time from now; the latest deadline counts.
 
         Args:
-            value: seconds from 0, as a number or as the text of a `Retry-After` header.
+            value: seconds from 0, as a number or as the text of a `Retry-After` header, or an HTTP date as text.
+            date: the `Date` header of the same answer, to count an HTTP date from.
 
         Raises:
-            ValueError: not a finite number of seconds from 0.
+            ValueError: neither finite seconds from 0 nor an HTTP date.
+        """
+        ...
+
+    def settle(self, *, tokens: float | None = None, calls: float | None = None) -> None:
+        """Say what the call really used; what was reserved beyond that is free at once, what is more is charged.
+
+        Args:
+            tokens: tokens used, from 0; None to leave what was reserved.
+            calls: calls made, from 0; None to leave what was granted.
+
+        Raises:
+            ValueError: neither of them, or one that is not possible.
+            NoActionError: the action has ended.
         """
         ...
 

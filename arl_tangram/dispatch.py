@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,10 +13,18 @@ from typing import Protocol
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.policies.own import Own
 from arl_tangram.scheduling.policy import Group, Plan, Policy
 
 _MOST_PLANNING_S = 1.0
+_EARLY_S = 0.001
 _logger = logging.getLogger(__name__)
+
+
+def watched(policy: Policy) -> Policy:
+    """Return a policy that fails if it holds up the event loop; the library's own do not, and are not timed."""
+    ours = type(policy).__module__.startswith("arl_tangram.scheduling") and not isinstance(policy, Own)
+    return policy if ours else Timed(policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class Waiter(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """The scheduler itself failed; nothing was held."""
+        """The scheduler itself failed, or an `InfeasibleError`: a budget is spent; nothing was held."""
         ...
 
     def shut_down(self) -> None:
@@ -129,6 +137,13 @@ class Dispatcher:
         self.core.finish(action_id, now_s, duration_s)
         self._wake()
 
+    def settle(self, action_id: int, amounts: Iterable[tuple[int, int]]) -> None:
+        """Count other units, by dimension, for a running call than it was granted."""
+        now_s = max(self._loop.time(), self._reached_s)
+        for dimension, units in amounts:
+            self.core.settle(action_id, dimension, units, now_s)
+        self._wake()
+
     def pause(self, dimension: int, for_s: float) -> None:
         """Grant nothing of a dimension for some seconds."""
         self.core.pause(dimension, self._loop.time() + for_s)
@@ -167,6 +182,8 @@ class Dispatcher:
             )
         for action_id in decisions.expired:
             self._waiters.pop(action_id).expired()
+        for action_id, refusal in decisions.exhausted:
+            self._waiters.pop(action_id).failed(refusal)
         for trajectory in decisions.opened:
             self._waiters.pop(trajectory).granted(None)
         for running in decisions.started:
@@ -189,15 +206,21 @@ class Dispatcher:
             self._timer = self._loop.call_at(at_s, self._wake_by_timer, at_s, context=self._context)
 
     def _wake_by_timer(self, at_s: float) -> None:
+        self._timer = None
+        if at_s - self._loop.time() > _EARLY_S:
+            self._arm()  # much too early: nothing may be granted before its time
+            return
         # A loop may fire a timer early by the resolution of its clock; without this, a clock that
         # stands still in between (virtual time) would be looked at again and again.
         self._reached_s = at_s
-        self._timer = None
         self._wake()
 
     def _fail_all(self, error: Exception) -> None:
         """Nobody waits for ever because the scheduler has a defect or a policy planned nonsense."""
         for action_id, waiter in list(self._waiters.items()):
             del self._waiters[action_id]
-            self.core.withdraw(action_id)
+            try:
+                self.core.withdraw(action_id)
+            except Exception:
+                _logger.exception("the scheduler cannot forget %d after it failed", action_id)
             waiter.failed(error)

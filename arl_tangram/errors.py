@@ -18,13 +18,18 @@
     │   └── NestedActionError                an action awaits another one
     ├── SandboxPathError (ValueError)        a path that leaves the sandbox
     ├── RunTimeout (TimeoutError)            the body ran longer than its `timeout`
+    ├── OutOfMemoryError (MemoryError)       the kernel ended the body's worker process for lack of memory
     ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
+    ├── RemoteError (RuntimeError)           what a body raised in a worker process and cannot be raised here
+    ├── ResultError (TypeError)              what a body returned cannot leave its worker process
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── TraceFormatError (ValueError)        a file that is no trace, or one of a newer library
     └── InfrastructureError                  not the body's fault: mask the sample, do not train on it
         ├── QueueTimeout (TimeoutError)      waited longer than `queue_timeout`
         ├── SandboxStartError (OSError)      a sandbox could not be created
         ├── SandboxLostError (OSError)       a sandbox died while it was in use
+        ├── WorkerStartError (OSError)       a worker process could not be started
+        ├── WorkerDiedError (OSError)        a worker process ended while a body ran in it
         └── ShutdownError (RuntimeError)     the runtime closed while the action waited or ran
 
 What a body raises itself passes unchanged and is not part of this tree.
@@ -97,8 +102,35 @@ class RunTimeout(TangramError, TimeoutError):
     """The body ran longer than its `timeout`; the body's own failure, so never masked."""
 
 
+class OutOfMemoryError(TangramError, MemoryError):
+    """The kernel killed the body's worker process for lack of memory; the body's own failure, so never masked."""
+
+
 class BodyCancelledError(TangramError, RuntimeError):
     """The body raised `CancelledError` although nobody had cancelled the action."""
+
+
+class RemoteError(TangramError, RuntimeError):
+    """What a body raised in a worker process, where that cannot be pickled or must not be raised in the trainer.
+
+    Attributes:
+        error: type name of what was raised.
+        text: its text.
+        traceback: the same with its traceback there, as text.
+    """
+
+    def __init__(self, error: str, text: str, traceback: str) -> None:
+        super().__init__(error, text, traceback)
+        self.error = error
+        self.text = text
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.text}"
+
+
+class ResultError(TangramError, TypeError):
+    """What a body returned in a worker process cannot be pickled, or not be made again."""
 
 
 class MissingExtraError(TangramError, ImportError):
@@ -123,6 +155,24 @@ class SandboxStartError(InfrastructureError, OSError):
 
 class SandboxLostError(InfrastructureError, OSError):
     """A sandbox died while it was in use."""
+
+
+class WorkerStartError(InfrastructureError, OSError):
+    """A worker process could not be started, or ended before the body began."""
+
+
+class WorkerDiedError(InfrastructureError, OSError):
+    """A worker process ended while a body ran in it.
+
+    Attributes:
+        exit_code: what it exited with, or None if a signal ended it.
+        signal: the number of the signal that ended it, or None.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.signal = signal
 
 
 class ShutdownError(InfrastructureError, RuntimeError):

@@ -23,6 +23,7 @@ from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import (
     BodyCancelledError,
     DefinitionError,
+    InfeasibleError,
     InfrastructureError,
     QueueTimeout,
     RunTimeout,
@@ -30,14 +31,14 @@ from arl_tangram.errors import (
     TangramError,
 )
 from arl_tangram.managers.manager import CpuLease, CpuManager, ExecUsage, ManagedSandbox
-from arl_tangram.managers.quota import QuotaHandle
+from arl_tangram.managers.processes import BodyProcesses, Grant
+from arl_tangram.managers.quota import Quota, QuotaHandle
 from arl_tangram.managers.threads import BodyThreads, Returned
 from arl_tangram.measuring import measured
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.model.lifecycle import BodyKind, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import quota_calls, quota_concurrency
 from arl_tangram.uninterrupted import settled
 
 _NO_USAGE = ExecUsage(0.0, 0.0)
@@ -50,9 +51,11 @@ class Workshop:
     dispatcher: Dispatcher
     cpu: CpuManager | None
     threads: BodyThreads
+    processes: BodyProcesses
     kill_grace_s: float
     on_events: Callable[[Sequence[Event]], None]
     loop: asyncio.AbstractEventLoop
+    quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
     live: dict[int, Invocation] = field(default_factory=dict[int, "Invocation"])
     trajectories: dict[Any, None] = field(default_factory=dict[Any, None])
     timer_context: Context = field(default_factory=Context)
@@ -69,23 +72,42 @@ class Workshop:
         """
         return self.loop.call_later(delay_s, callback, context=self.timer_context)
 
-    def pause_quota(self, name: str, for_s: float) -> None:
-        """Grant nothing of a quota for some seconds: on the loop from now on, from other threads very soon."""
+    def quota_handle(self, running: RunningAction, name: str) -> QuotaHandle:
+        """Return what the body of a call sees of a quota that it holds."""
+        number = dict(running.pending.demand.keys).get(name, 0)
+        key = self.dispatcher.core.topology.quotas[name][number]
+        declared = self.quotas[name]
+
+        def count(calls: int | None, tokens: int | None) -> bool:
+            amounts = [] if calls is None else [(dimension, calls) for dimension in key.calls]
+            amounts += [] if tokens is None else [(dimension, tokens) for dimension in key.tokens]
+            held = running.pending.id in self.live
+            if held:
+                self._on_loop(lambda: self.dispatcher.settle(running.pending.id, amounts))
+            return held
+
+        return QuotaHandle(
+            pause=lambda for_s: self._on_loop(lambda: self._pause(key.all(), for_s)),
+            count=count,
+            key=declared.keys[number] if declared.keys else None,
+            longest_pause_s=declared.longest_pause_s,
+        )
+
+    def _pause(self, dimensions: Sequence[int], for_s: float) -> None:
+        for dimension in dimensions:
+            self.dispatcher.pause(dimension, for_s)
+
+    def _on_loop(self, callback: Callable[[], None]) -> None:
+        """Do something on the loop: on it at once, as a decision may be due in this very turn; else very soon."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
         if here is self.loop:
-            self._pause_quota(name, for_s)  # at once: a decision may be due in this very turn
+            callback()
             return
         with suppress(RuntimeError):  # the loop is closed: nothing is granted any more
-            self.loop.call_soon_threadsafe(self._pause_quota, name, for_s)
-
-    def _pause_quota(self, name: str, for_s: float) -> None:
-        index = self.dispatcher.core.topology.index
-        for dimension in (quota_calls(name), quota_concurrency(name)):
-            if dimension in index:
-                self.dispatcher.pause(index[dimension], for_s)
+            self.loop.call_soon_threadsafe(callback, context=self.timer_context)
 
 
 class _BodyTask(asyncio.Task[None]):
@@ -176,8 +198,11 @@ class Invocation:
         self._fail(QueueTimeout(f"{self.name} waited {waited_s:g} s for its units without getting them"))
 
     def failed(self, error: Exception) -> None:
-        """Answer that the scheduler failed."""
-        self._fail(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
+        """Answer that the scheduler failed, or that a budget of a quota is spent."""
+        if isinstance(error, InfeasibleError):
+            self._fail(error)
+        else:
+            self._fail(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
 
     # Interrupting.
 
@@ -253,11 +278,13 @@ class Invocation:
         try:
             if self._milli_cores and self._workshop.cpu is not None:
                 self._lease = self._workshop.cpu.lease(self._milli_cores, self._sandbox)
-            if spec.timeout is not None:
-                self._deadline = self._workshop.call_later(spec.timeout, self._time_out)
-            if spec.kind is BodyKind.THREAD:
+            if spec.kind is BodyKind.PROCESS:
+                value = await self._in_process()
+            elif spec.kind is BodyKind.THREAD:
+                self._begin_timeout()
                 value = await self._on_thread()
             else:
+                self._begin_timeout()
                 value = await self._invocable.body(*self._args, **self._kwargs)
         except asyncio.CancelledError as caught:
             error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError; nobody cancelled it")
@@ -326,11 +353,32 @@ class Invocation:
             raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
         return value
 
+    async def _in_process(self) -> Any:
+        """Run the body in a worker; its time, and its timeout, count from when it begins there."""
+        grant = Grant(self.name, self.allocation, self._milli_cores, self._invocable.spec.cost.memory_bytes)
+        began_at_s: list[float] = []
+
+        def begin() -> None:
+            began_at_s.append(self._workshop.loop.time())
+            self._begin_timeout()
+
+        try:
+            returned = await self._workshop.processes.run(self._args[0], grant, begin)
+        except BaseException:
+            self._body_s = sum(self._workshop.loop.time() - at_s for at_s in began_at_s)
+            raise
+        self._body_s = returned.body_s
+        return returned.result()
+
     def _thread_ended(self, done: asyncio.Future[Returned]) -> None:
         """Give back what a thread held that outlived the task of its body."""
         if self._lease is not None:
             self._lease.release()
         self._conclude(None, self._interrupt, 0.0, self._workshop.loop.time())
+
+    def _begin_timeout(self) -> None:
+        if (timeout := self._invocable.spec.timeout) is not None:
+            self._deadline = self._workshop.call_later(timeout, self._time_out)
 
     def _time_out(self) -> None:
         timeout = self._invocable.spec.timeout
@@ -405,6 +453,6 @@ class Invocation:
 
     def quota(self, name: str) -> QuotaHandle | None:
         """Its hold on a quota, or None."""
-        if all(name != held for held, _ in self._invocable.spec.cost.quota):
+        if self.running is None or all(name != held for held, _ in self._invocable.spec.cost.quota):
             return None
-        return QuotaHandle(lambda for_s: self._workshop.pause_quota(name, for_s))
+        return self._workshop.quota_handle(self.running, name)

@@ -13,7 +13,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.context import Invocable, TrajectoryScope, active_var, current_runtime, open_runtimes, runtime_var
-from arl_tangram.dispatch import Dispatcher, Timed
+from arl_tangram.dispatch import Dispatcher, watched
 from arl_tangram.errors import (
     ArgumentsError,
     ConfigurationError,
@@ -27,13 +27,14 @@ from arl_tangram.errors import (
 )
 from arl_tangram.execution import Invocation, Workshop
 from arl_tangram.managers.manager import CpuManager, CpuPool
+from arl_tangram.managers.processes import BodyProcesses, pack
 from arl_tangram.managers.quota import Quota
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, seconds, whole
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import THREADS, Dimension, Topology
+from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
 from arl_tangram.scheduling.order import Order, order_of
@@ -66,6 +67,8 @@ class Tangram:
         trace: a path to write a JSONL trace to, or a `Sink`, or None.
         kill_grace_s: seconds that a cancelled body has to end before its caller is answered without it.
         max_threads: plain function bodies that may run at once, those that never return included.
+        max_processes: bodies that may run in worker processes at once; by default twice as many as there are cores,
+            and at least 8. As many workers as there are cores are kept while they are idle.
 
     Raises:
         ConfigurationError: pools, quotas or options that cannot work.
@@ -79,6 +82,7 @@ class Tangram:
         trace: str | PathLike[str] | Sink | None = None,
         kill_grace_s: float = 5.0,
         max_threads: int = 128,
+        max_processes: int | None = None,
     ) -> None:
         self._quotas = tuple(r for r in resources if isinstance(r, Quota))
         pools = [r for r in resources if not isinstance(r, Quota)]
@@ -96,6 +100,9 @@ class Tangram:
         self._trace = trace
         self._kill_grace_s = seconds(kill_grace_s, "kill_grace_s", ConfigurationError)
         self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
+        if max_processes is not None:
+            max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
+        self._max_processes = max_processes
         self._state: Literal["new", "opening", "open", "closing", "closed"] = "new"
         self._pid = os.getpid()
         self._closed_at_s: float | None = None
@@ -122,10 +129,19 @@ class Tangram:
             self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
         self._summary = Summary(topology)
         self._core = SchedulerCore(
-            topology, Timed(self._policy), order=self._order, record=True, submissions=self._sink is not None
+            topology, watched(self._policy), order=self._order, record=True, submissions=self._sink is not None
         )
         self._dispatcher = Dispatcher(self._core, self._on_events)
-        self._workshop = Workshop(self._dispatcher, cpu, BodyThreads(), self._kill_grace_s, self._on_events, self._loop)
+        self._workshop = Workshop(
+            self._dispatcher,
+            cpu,
+            BodyThreads(),
+            BodyProcesses(most_idle=_cores(cpu)),
+            self._kill_grace_s,
+            self._on_events,
+            self._loop,
+            {quota.name: quota for quota in self._quotas},
+        )
         self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
         self._summary.opened(self._loop.time())
         self._state = "open"
@@ -169,6 +185,7 @@ class Tangram:
             await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
             self._dispatcher.stop()
             self._workshop.threads.close()
+            await self._workshop.processes.aclose()
         self._closed_at_s = self._loop.time()
 
     def _set_closed(self) -> None:
@@ -178,6 +195,7 @@ class Tangram:
         dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self._max_threads)]
         for quota in self._quotas:
             dimensions += quota.dimensions()
+        dimensions.append(Dimension(PROCESSES, self._max_processes or max(2 * _cores(cpu), 8)))
         return Topology(dimensions)
 
     async def _end_bodies(self) -> None:
@@ -261,6 +279,8 @@ class Tangram:
             None if trajectory is None else trajectory.id,
             sandbox is not None or demand.reserved > 0,
         )
+        if action.spec.kind is BodyKind.PROCESS:  # what cannot be sent is told at once, not after the wait
+            args, kwargs = (pack(action, args, kwargs),), {}
         return Invocation(self._workshop, action, args, kwargs, pending, sandbox).result()
 
     def _checked(self, trajectory: Trajectory, action: Invocable) -> Trajectory | None:
@@ -367,6 +387,12 @@ def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | 
         InfeasibleError: more memory than there is.
     """
     return current_runtime().trajectory(image=image, memory_gib=memory_gib, group=group)
+
+
+def _cores(cpu: CpuManager | None) -> int:
+    """Return how many cores there are: those of the pool, else those that this process may use."""
+    offered = [d.capacity // d.scale for d in (cpu.dimensions() if cpu is not None else ()) if d.name == CPU]
+    return offered[0] if offered else len(os.sched_getaffinity(0))
 
 
 def _bind(action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -170,12 +170,13 @@ class FakeSandbox:
 
 
 def assert_idle(tg: Tangram) -> None:
-    """Fail unless nothing waits, runs, lingers or is used in an open runtime; rates may still be counting.
+    """Fail unless nothing waits, runs, lingers or is used in an open runtime; rates and budgets may still be counting.
 
     Raises:
         AssertionError: something is in use; the message is the runtime's statistics.
     """
     state = tg.statistics()
-    held = {n: d.used for n, d in state.dimensions.items() if d.used and not n.endswith("/calls")}
+    counting = {n for n in state.dimensions if n.startswith("quota:") and not n.endswith("/concurrency")}
+    held = {n: d.used for n, d in state.dimensions.items() if d.used and n not in counting}
     if state.waiting or state.running or state.lingering or state.trajectories or held:
         raise AssertionError(f"not idle: {state}")

@@ -27,6 +27,8 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/local/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
     Exemption("managers/local/cgroup.py", "set_quota", "the same for fractions of a core"),
     Exemption("managers/local/channel.py", "write_all", "copies 64 KiB at most, or arguments, to memory"),
+    Exemption("managers/processes/preparation.py", "_folder", "asks for the current folder, once per worker"),
+    Exemption("managers/processes/reference.py", "main_is_a_file", "one stat per call of a body in the script itself"),
     Exemption("managers/local/files.py", "resolve", "follows the links of one path: a few lstat calls"),
 )
 

@@ -12,6 +12,19 @@ from arl_tangram.model.quantities import MILLI, bytes_of_gib, quota_name, thousa
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What one call of an action takes of a quota, where a number of calls does not say it all.
+
+    Attributes:
+        calls: calls, above 0, to a thousandth.
+        tokens: tokens to reserve, from 0: an upper estimate. The body settles what it really used.
+    """
+
+    calls: float = 1
+    tokens: float = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What one call takes.
 
@@ -19,11 +32,13 @@ class Cost:
         cpu: milli-cores, or an `Elastic` in whole cores; 0 for none.
         memory_bytes: bytes of host memory; 0 for none.
         quota: pairs of a quota's name and thousandths of a call, sorted by name.
+        tokens: pairs of a quota's name and thousandths of a token, for those with more than none, sorted by name.
     """
 
     cpu: int | Elastic = 0
     memory_bytes: int = 0
     quota: tuple[tuple[str, int], ...] = ()
+    tokens: tuple[tuple[str, int], ...] = ()
 
     @property
     def minimum_cpu(self) -> int:
@@ -36,13 +51,13 @@ def declare_cost(
     *,
     cpu: float | Elastic = 0,
     memory_gib: float | Elastic = 0,
-    quota: Mapping[str, float | Elastic] | None = None,
+    quota: Mapping[str, float | QuotaUse | Elastic] | None = None,
 ) -> Cost:
     """Check a declared cost and return it in integer units.
 
     Raises:
         DefinitionError: two elastic resources, or an amount that is negative, not finite, finer
-            than a thousandth, or (for a quota) zero.
+            than a thousandth, or (for the calls of a quota) zero.
     """
     quotas = _mapping(name, quota)
     amounts: dict[str, object] = {"cpu": cpu, "memory_gib": memory_gib}
@@ -53,15 +68,22 @@ def declare_cost(
     if elastic and elastic != ["cpu"]:
         raise DefinitionError(f"{name}: only cpu= can be Elastic so far, not {elastic[0]}")
     calls: list[tuple[str, int]] = []
+    tokens: list[tuple[str, int]] = []
     for key, value in sorted(quotas.items()):
-        amount = thousandths(value, f"{name}: quota[{key!r}]", DefinitionError)
+        what = f"{name}: quota[{key!r}]"
+        use = value if isinstance(value, QuotaUse) else QuotaUse(cast(float, value))
+        amount = thousandths(use.calls, what, DefinitionError)
         if amount == 0:
-            raise DefinitionError(f"{name}: quota[{key!r}] must be more than 0")
+            raise DefinitionError(f"{what} must be more than 0")
         calls.append((quota_name(key, name, DefinitionError), amount))
+        reserved = thousandths(use.tokens, f"{what}: tokens", DefinitionError)
+        if reserved:
+            tokens.append((key, reserved))
     return Cost(
         cpu=cpu if isinstance(cpu, Elastic) else thousandths(cpu, f"{name}: cpu", DefinitionError),
         memory_bytes=bytes_of_gib(memory_gib, f"{name}: memory_gib", DefinitionError),
         quota=tuple(calls),
+        tokens=tuple(tokens),
     )
 
 

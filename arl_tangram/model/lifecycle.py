@@ -19,6 +19,7 @@ class BodyKind(StrEnum):
 
     ASYNC = "async"
     THREAD = "thread"
+    PROCESS = "process"
 
 
 class Outcome(StrEnum):
@@ -39,7 +40,7 @@ class ActionSpec:
     Attributes:
         name: `module:qualname` of the body.
         cost: the cost vector of one call.
-        kind: an `async def` body, or a plain one on a thread.
+        kind: an `async def` body, or a plain one on a thread or in a worker process.
         priority: lower runs first.
         timeout: seconds that the body may run, or None.
         queue_timeout: seconds that a call may wait, or None.
@@ -75,8 +76,9 @@ class Demand:
         duration_s: prior for the duration at one whole unit, or None.
         reserved: units of the trajectory's own reservation that the action runs on, or 0.
         milli_cores: those among `fixed`: a fraction of the cores, which no policy hands out, or 0.
-        places: the same demand in each of the places (nodes) of which any will do; it then has no dimensions of
-            its own, and `dimensions` are those of all places. Empty if there is one place.
+        places: the same demand in each of the places (nodes, keys of a quota) of which any will do; it then has no
+            dimensions of its own, and `dimensions` are those of all places. Empty if there is one place.
+        keys: for each quota that has several keys, its name and the number of the one that is taken, from 0.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Demand:
     reserved: int = 0
     milli_cores: int = 0
     places: tuple[Demand, ...] = ()
+    keys: tuple[tuple[str, int], ...] = ()
 
 
 class PendingAction(NamedTuple):

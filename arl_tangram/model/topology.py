@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 CPU = "cpu"
 MEMORY = "memory"
 THREADS = "threads"
+PROCESSES = "processes"
+_QUOTA = re.compile(r"quota:(?P<name>[^#/]+)(#(?P<key>[0-9]{1,9}))?/(?P<counted>calls|tokens|concurrency)(/[^/]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,8 @@ class Dimension:
         name: unique within a topology, such as `cpu` or `quota:search/calls`.
         capacity: integer units that there are.
         scale: integer units in one whole unit (1000 for cores, 2**30 for memory).
-        window_s: for a rate, the seconds after which a unit returns, counted from its grant; None
-            for what is held and given back by the action itself.
+        window_s: for a rate, the seconds after which a unit returns, counted from its grant; infinite for a
+            budget, of which nothing returns; None for what is held and given back by the action itself.
     """
 
     name: str
@@ -29,23 +33,87 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaKey:
+    """The dimensions of a quota, or of one of its keys if it has several.
+
+    Attributes:
+        calls: indices of those that count calls: one for each window, and the budget.
+        tokens: indices of those that count tokens.
+        concurrency: indices of the one that counts calls in flight, if there is one.
+    """
+
+    calls: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    concurrency: tuple[int, ...] = ()
+
+    def all(self) -> tuple[int, ...]:
+        """Return all of them."""
+        return self.calls + self.tokens + self.concurrency
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """The dimensions of a runtime; an action names them by their index here."""
+    """The dimensions of a runtime; an action names them by their index here.
+
+    Attributes:
+        dimensions: in a fixed order.
+        index: of each, by its name.
+        quotas: by the name of a quota, its keys in order; one if it has no keys of its own.
+    """
 
     dimensions: tuple[Dimension, ...]
     index: dict[str, int] = field(init=False, compare=False)
+    quotas: Mapping[str, tuple[QuotaKey, ...]] = field(init=False, compare=False)
 
     def __init__(self, dimensions: Iterable[Dimension]) -> None:
         ordered = tuple(dimensions)
         object.__setattr__(self, "dimensions", ordered)
         object.__setattr__(self, "index", {d.name: i for i, d in enumerate(ordered)})
+        object.__setattr__(self, "quotas", _quotas(d.name for d in ordered))
 
 
-def quota_calls(name: str) -> str:
-    """Return the name of the dimension that counts a quota's calls per period."""
-    return f"quota:{name}/calls"
+def quota_calls(name: str, key: int = 0, window_s: float | None = None) -> str:
+    """Return the name of a dimension that counts a quota's calls.
+
+    Args:
+        name: of the quota.
+        key: the number of the key, from 1; 0 for a quota without keys.
+        window_s: its window, where a quota has several; infinite for a budget.
+    """
+    return f"{_quota(name, key)}/calls{_window(window_s)}"
 
 
-def quota_concurrency(name: str) -> str:
+def quota_tokens(name: str, key: int = 0, window_s: float | None = None) -> str:
+    """Return the name of a dimension that counts a quota's tokens; arguments as those of `quota_calls`."""
+    return f"{_quota(name, key)}/tokens{_window(window_s)}"
+
+
+def quota_concurrency(name: str, key: int = 0) -> str:
     """Return the name of the dimension that counts a quota's calls in flight."""
-    return f"quota:{name}/concurrency"
+    return f"{_quota(name, key)}/concurrency"
+
+
+def _quota(name: str, key: int) -> str:
+    return f"quota:{name}#{key}" if key else f"quota:{name}"
+
+
+def _window(window_s: float | None) -> str:
+    if window_s is None:
+        return ""
+    return "/total" if math.isinf(window_s) else f"/{window_s!r}s".replace(".0s", "s")
+
+
+def _quotas(names: Iterable[str]) -> dict[str, tuple[QuotaKey, ...]]:
+    """Return the keys of each quota, read from the names of the dimensions: all that a trace keeps of them."""
+    found: dict[str, dict[int, dict[str, list[int]]]] = {}
+    for index, name in enumerate(names):
+        if (parts := _QUOTA.fullmatch(name)) is not None:
+            counted = found.setdefault(parts["name"], {}).setdefault(int(parts["key"] or 0), {})
+            counted.setdefault(parts["counted"], []).append(index)
+    return {
+        name: tuple(
+            QuotaKey(**{counted: tuple(indices) for counted, indices in keys[number].items()})
+            for number in sorted(keys)
+        )
+        for name, keys in found.items()
+    }

@@ -66,6 +66,8 @@ class Blocking:
         self._chances.pop(action_id, None)
 
     def _exceeds_what_is_left(self, demand: Demand) -> bool:
+        if demand.places:
+            return all(map(self._exceeds_what_is_left, demand.places))
         left = self._left
         if demand.elastic is not None and demand.options[0] > left[demand.elastic]:
             return True

@@ -10,7 +10,7 @@ from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.placement import Placement
-from arl_tangram.scheduling.queue import WaitingQueue, place
+from arl_tangram.scheduling.queue import Lane, WaitingQueue, place
 
 _MOST_GROUPS = 4
 _MOST_CANDIDATES = 64
@@ -23,18 +23,20 @@ class Gathered:
     Attributes:
         groups: those that a policy hands out units to, by dimension, in order.
         fixed: the others, in order.
+        exhausted: no candidates: those that ask for more of a budget than is left; they hold nothing.
         left_some: whether it stopped at a bound, and there may be more.
     """
 
-    __slots__ = ("fixed", "groups", "left_some")
+    __slots__ = ("exhausted", "fixed", "groups", "left_some")
 
     def __init__(self) -> None:
         self.groups: dict[int, list[PendingAction]] = {}
         self.fixed: list[PendingAction] = []
+        self.exhausted: list[tuple[PendingAction, int]] = []
         self.left_some = False
 
     def all(self) -> list[PendingAction]:
-        """Return all of them."""
+        """Return all candidates."""
         return [*self.fixed, *(action for members in self.groups.values() for action in members)]
 
 
@@ -67,14 +69,14 @@ class Candidates:
                 if this.deferred:
                     lacking |= this.deferred.get(action.id, 0)
             if lacking:
-                blocked |= self._blocking.blocks(action, lacking)
+                if not (lacking & ledger.budgets and self._take_exhausted(lane, gathered)):
+                    blocked |= self._blocking.blocks(action, lacking)
                 heapq.heappop(heads)
                 continue
             elastic = demand.elastic
+            members = fixed if len(fixed) < _MOST_FIXED else None
             if elastic is not None:
                 members = self._group(elastic, gathered, this)
-            else:
-                members = fixed if len(fixed) < _MOST_FIXED else None
             if members is None:
                 gathered.left_some = True
                 blocked |= demand.dimensions if elastic is None else 1 << elastic
@@ -90,20 +92,40 @@ class Candidates:
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (lane.priority, following.rank, following.id, lane))
+                heapq.heapreplace(heads, (*place(following), lane))
         return gathered
 
     def put_back(self, taken: Iterable[PendingAction], this: Round) -> None:
         """Return candidates to their places; they hold nothing."""
         for action in sorted(taken, key=place, reverse=True):
             demand = action.demand
-            self._ledger.undo(demand, 0 if demand.elastic is None else demand.options[0], this.now_s)
+            self._ledger.undo(demand, 0 if demand.elastic is None else demand.options[0])
             self._queue.put_back(this.original.pop(action.id, action))
 
     def _placed(self, action: PendingAction, this: Round, blocked: int) -> tuple[Demand, int]:
         """Return what an action asks for at the best of its places, or itself and the dimensions that it lacks."""
         barred = this.deferred.get(action.id, 0) | self._blocking.concerning(action, blocked)
         return self.placement.choose(action.demand, barred)
+
+    def _take_exhausted(self, lane: Lane, gathered: Gathered) -> bool:
+        """Take the first of a lane out of the queue as long as a budget leaves too little for it; whether any was."""
+        taken = False
+        while (first := self._queue.first(lane)) is not None:
+            budget = self._exhausted(first.demand)
+            if budget is None:
+                break
+            gathered.exhausted.append((self._queue.take(lane), budget))
+            taken = True
+        return taken
+
+    def _exhausted(self, demand: Demand) -> int | None:
+        """Return a budget that leaves too little for a demand, in each of its places, for ever."""
+        budget = None
+        for placed in demand.places or (demand,):
+            budget = self._ledger.exhausted(placed)
+            if budget is None:
+                return None
+        return budget
 
     @staticmethod
     def _group(elastic: int, gathered: Gathered, this: Round) -> list[PendingAction] | None:

@@ -39,7 +39,7 @@ from arl_tangram.scheduling.candidates import Candidates
 from arl_tangram.scheduling.deadlines import Deadlines
 from arl_tangram.scheduling.decisions import Decisions, Round
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.feasibility import check_beside
+from arl_tangram.scheduling.feasibility import check_beside, no_budget
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.order import Order, shortest_rank, trajectory_rank
 from arl_tangram.scheduling.planning import Planning
@@ -85,6 +85,7 @@ class SchedulerCore:
         self._deferred: set[int] = set()
         self._look_again_s: dict[int, float] = {}
         self._skip = 0
+        self._undelivered: Decisions | None = None
         self._joined = 0
         self._joined_before_round = 0
         self._changed = 0
@@ -154,10 +155,10 @@ class SchedulerCore:
         action = running.pending
         demand = action.demand
         self._ledger.give_back(demand, running.units)
+        if self._ledger.charged:
+            self._ledger.conclude(running)
         if demand.elastic is not None:
             self._planning.completions[demand.elastic].remove(*self._expectation(running))
-        if duration_s is not None:
-            self.durations.observe(demand, action.key, running.units, duration_s)
         if self._record:
             self._events.append(UnitsReturned(now_s, action_id))
         if action.trajectory is not None:
@@ -167,6 +168,14 @@ class SchedulerCore:
             self._pass_turn(action, now_s)
             if state.closing:
                 self.close(action.trajectory, now_s)
+        if duration_s is not None:
+            self.durations.observe(demand, action.key, running.units, duration_s)
+
+    def settle(self, action_id: int, dimension: int, units: int, now_s: float) -> None:
+        """Count `units` of a rate or a budget for a running call, instead of what it was granted; see the ledger."""
+        running = self._running.get(action_id)
+        if running is not None:
+            self._ledger.settle(running, dimension, units, now_s)
 
     def pause(self, dimension: int, until_s: float) -> None:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
@@ -183,16 +192,21 @@ class SchedulerCore:
         self._ledger.advance(now_s)
         self._note_what_is_due(now_s)
         this = Round(now_s, self._skip)
+        if self._undelivered is not None:
+            this.decisions, self._undelivered = self._undelivered, None
         decisions = this.decisions
         self._expire(now_s, decisions)
         try:
             while self._queue and self._walk(this):
                 pass
-        except Exception:
-            if not (decisions.started or decisions.opened or decisions.expired):
+        except BaseException as error:
+            if not (decisions.started or decisions.opened or decisions.expired or decisions.exhausted):
                 raise
             decisions.more = True  # what was decided before the failure is carried out first; the next call fails
-            return decisions
+            if isinstance(error, Exception):
+                return decisions
+            self._undelivered = decisions  # an interruption does not fail again
+            raise
         self._end_of_call(this)
         return decisions
 
@@ -248,6 +262,9 @@ class SchedulerCore:
         plans: dict[int, list[int]] = {}
         again = False
         gathered = self._candidates.gather(this, self._changed)
+        if gathered.exhausted:
+            again = True
+            self._refuse(gathered.exhausted, this)
         try:
             this.decisions.more = gathered.left_some
             for dimension, members in gathered.groups.items():
@@ -268,6 +285,16 @@ class SchedulerCore:
             return not this.decisions.more and (again or self._queue.lanes > 1)
         return again
 
+    def _refuse(self, exhausted: list[tuple[PendingAction, int]], this: Round) -> None:
+        """Let go of those that ask for more of a budget than can ever be there."""
+        for action, budget in exhausted:
+            self._blocking.forget(action.id)
+            self._deferred.discard(action.id)
+            dimension = self.topology.dimensions[budget]
+            error = no_budget(action.demand, dimension, self._ledger.free[budget])
+            this.decisions.exhausted.append((action.id, error))
+            self._pass_turn(action, this.now_s)
+
     def _arrange(self, dimension: int, members: list[PendingAction], plan: list[int], this: Round) -> bool:
         """Start the candidates of a group as the policy says; return whether anybody is left over.
 
@@ -277,11 +304,13 @@ class SchedulerCore:
         late = members[len(plan) :]
         if late:
             self._candidates.put_back(late, this)
-            this.full &= ~(1 << dimension)
         for action, units in zip(members, plan, strict=False):
             self._ledger.free[dimension] -= units - action.demand.options[0]
             self._start(action, units, this)
-        if late and not (plan and late[0].demand.options[0] <= self._ledger.free[dimension]):
+        if late and plan and late[0].demand.options[0] <= self._ledger.free[dimension]:
+            this.full |= 1 << dimension  # if this call ends before that, the next one of the round goes on with it
+        elif late:
+            this.full &= ~(1 << dimension)
             self._defer(late, dimension, this)
         return bool(late)
 
@@ -313,6 +342,8 @@ class SchedulerCore:
         self._blocking.forget(action.id)
         if self._deferred:
             self._deferred.discard(action.id)
+            if action.id in this.original:
+                this.lift(action.id)
         demand = action.demand
         state = self._trajectories.get(action.id)
         if state is not None:

@@ -5,6 +5,7 @@ Plain classes: they are made for every turn of the loop, and a dataclass takes t
 
 from __future__ import annotations
 
+from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 
 
@@ -15,16 +16,18 @@ class Decisions:
         started: actions whose units are promised.
         opened: ids of trajectories that were admitted.
         expired: ids of actions that waited longer than their `queue_timeout`.
+        exhausted: ids of actions that ask for more of a budget than is left, each with the error that says so.
         more: whether `decide` stopped at its bound and should be called again soon.
         refused: why the policy is not asked any more, in the call that found out.
     """
 
-    __slots__ = ("expired", "more", "opened", "refused", "started")
+    __slots__ = ("exhausted", "expired", "more", "opened", "refused", "started")
 
     def __init__(self) -> None:
         self.started: list[RunningAction] = []
         self.opened: list[int] = []
         self.expired: list[int] = []
+        self.exhausted: list[tuple[int, InfeasibleError]] = []
         self.more = False
         self.refused: str | None = None
 
@@ -52,3 +55,9 @@ class Round:
         self.original: dict[int, PendingAction] = {}
         self.planned: set[int] = set()
         self.full = 0
+
+    def lift(self, action_id: int) -> None:
+        """Who was deferred at one place starts at another: those who were deferred with it may start there now."""
+        bits = self.deferred.pop(action_id, 0)
+        if bits:
+            self.deferred = {other: kept for other, held in self.deferred.items() if (kept := held & ~bits)}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import CPU, MEMORY, THREADS, Topology, quota_calls, quota_concurrency
+from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, THREADS, Dimension, QuotaKey, Topology
 
 LONGEST_S = 1e7
 """What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
+_MOST_PLACES = 256
+"""Ways in which the keys of an action's quotas may go together; each decision may have to look at all."""
 
 
 def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_held: int = 0) -> Demand:
@@ -28,9 +33,13 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
     Raises:
         InfeasibleError: a resource that no pool offers, or more of it than there is.
     """
-    fixed = [*_memory(spec, topology, memory_held), *_quotas(spec, topology)]
+    memory = _memory(spec, topology, memory_held)
+    fixed: list[tuple[int, int]] = []
+    quotas = list(_quotas(spec, topology))
     if spec.kind is BodyKind.THREAD:
         fixed.append((topology.index[THREADS], 1))
+    if spec.kind is BodyKind.PROCESS:
+        fixed.append((topology.index[PROCESSES], 1))
     elastic: int | None = None
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
@@ -43,21 +52,22 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
         else:
             fraction = spec.cost.minimum_cpu
             fixed.append((dimension, fraction))
-    return Demand(
+    demand = Demand(
         name=spec.name,
-        fixed=tuple(fixed),
+        fixed=(*memory, *fixed),
         elastic=elastic,
         options=options,
         speedup=speedup,
         relative=tuple(_relative(speedup, units // MILLI) for units in options),
         learns=len(options) > 1 and isinstance(spec.cost.cpu, Elastic) and spec.cost.cpu.speedup is None,
-        dimensions=_mask([d for d, _ in fixed] + ([] if elastic is None else [elastic])),
+        dimensions=_mask([d for d, _ in (*memory, *fixed)] + ([] if elastic is None else [elastic])),
         priority=spec.priority,
         queue_timeout=spec.queue_timeout,
         duration_s=spec.duration_s,
         reserved=reserved if spec.cost.minimum_cpu > 0 else 0,
         milli_cores=fraction,
     )
+    return _with_quotas(demand, quotas, len(memory)) if quotas else demand
 
 
 def trajectory_demand(topology: Topology, *, memory_bytes: int, reserved: int) -> Demand:
@@ -81,7 +91,7 @@ def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
     """
     if not held.fixed:
         return
-    needed = dict(demand.fixed)
+    needed = dict((*demand.places, demand)[0].fixed)  # places differ in their quotas, of which no trajectory holds any
     for index, units in held.fixed:
         dimension, asked = topology.dimensions[index], needed.get(index, 0)
         if asked + units > dimension.capacity:
@@ -90,6 +100,14 @@ def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
                 f"{dimension.capacity / dimension.scale:g} in all, and the action's own trajectory holds "
                 f"{units / dimension.scale:g} of them"
             )
+
+
+def no_budget(demand: Demand, dimension: Dimension, free: int) -> InfeasibleError:
+    """Return the error for a demand that asks for more of a budget than is left."""
+    return InfeasibleError(
+        f"{demand.name} asks for more of {dimension.name} than is left for good: "
+        f"{max(free, 0) / dimension.scale:g} of {dimension.capacity / dimension.scale:g}"
+    )
 
 
 def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[int, int]]:
@@ -104,18 +122,72 @@ def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[i
     return [(_dimension(spec, topology, MEMORY, amount, f"{amount / GIB:g} GiB of memory"), amount)]
 
 
-def _quotas(spec: ActionSpec, topology: Topology) -> list[tuple[int, int]]:
-    fixed: list[tuple[int, int]] = []
-    for name, amount in spec.cost.quota:
-        parts = [part for part in (quota_calls(name), quota_concurrency(name)) if part in topology.index]
-        if not parts:
-            known = sorted({d.name.split("/")[0].removeprefix("quota:") for d in topology.dimensions if "/" in d.name})
+def _quotas(spec: ActionSpec, topology: Topology) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
+    """Yield the name of each quota that an action takes, and what it takes with each of the quota's keys."""
+    tokens = dict(spec.cost.tokens)
+    for name, calls in spec.cost.quota:
+        keys = topology.quotas.get(name)
+        if keys is None:
+            known = ", ".join(map(repr, sorted(topology.quotas)))
             raise InfeasibleError(
                 f"{spec.name} asks for the quota {name!r}; this runtime has "
-                + (f"only {', '.join(map(repr, known))}" if known else "no quotas")
+                + (f"only {known}" if known else "no quotas")
             )
-        fixed += [(_dimension(spec, topology, part, amount, f"{amount / MILLI:g} calls"), amount) for part in parts]
-    return fixed
+        yield name, [_of_key(spec, topology, key, calls, tokens.get(name, 0)) for key in keys]
+
+
+def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tokens: int) -> list[tuple[int, int]]:
+    """Return what an action takes with one key; also no tokens: it waits while those are overdrawn."""
+    amounts = [(index, calls, "calls") for index in key.calls + key.concurrency]
+    amounts += [(index, tokens, "tokens") for index in key.tokens]
+    return [
+        (_dimension(spec, topology, topology.dimensions[index].name, amount, f"{amount / MILLI:g} {what}"), amount)
+        for index, amount, what in amounts
+    ]
+
+
+def _with_quotas(demand: Demand, quotas: list[tuple[str, list[list[tuple[int, int]]]]], at: int) -> Demand:
+    """Return a demand with what it takes of quotas; with places, if there are several keys to choose from.
+
+    Args:
+        demand: what is taken beside.
+        quotas: by name and key, what is taken.
+        at: how many pairs of a dimension and units of the others come first.
+    """
+    ways = math.prod(len(keys) for _, keys in quotas)
+    if ways > _MOST_PLACES:
+        raise InfeasibleError(
+            f"{demand.name} could take its quotas with {ways} combinations of their keys; {_MOST_PLACES} are the most"
+        )
+    several = [name for name, keys in quotas if len(keys) > 1]
+    places: list[Demand] = []
+    for chosen in itertools.product(*(enumerate(keys) for _, keys in quotas)):
+        taken = [pair for _, pairs in chosen for pair in pairs]
+        numbers = {name: number for (name, _), (number, _) in zip(quotas, chosen, strict=True)}
+        places.append(
+            replace(
+                demand,
+                fixed=(*demand.fixed[:at], *taken, *demand.fixed[at:]),
+                dimensions=demand.dimensions | _mask([d for d, _ in taken]),
+                keys=tuple((name, numbers[name]) for name in several),
+            )
+        )
+    if len(places) == 1:
+        return places[0]
+    dimensions = 0
+    for place in places:
+        dimensions |= place.dimensions
+    return Demand(
+        name=demand.name,
+        fixed=(),
+        dimensions=dimensions,
+        priority=demand.priority,
+        queue_timeout=demand.queue_timeout,
+        duration_s=demand.duration_s,
+        reserved=demand.reserved,
+        milli_cores=demand.milli_cores,
+        places=tuple(places),
+    )
 
 
 def _dimension(spec: ActionSpec, topology: Topology, name: str, amount: int, asked: str) -> int:

@@ -38,7 +38,7 @@ def order_of(order: str) -> Order:
 
 
 def shortest_rank(arrived_at_s: float, expected_s: float) -> float:
-    """Return the rank of an action that is expected to run for `expected_s` seconds on its least units."""
+    """Return the rank of an action that is expected to run for `expected_s` seconds on one unit."""
     return arrived_at_s + _SLACK * expected_s
 
 

@@ -1,4 +1,4 @@
-"""Choose a place for what could go to several: the sandbox of a trajectory to a node, or an action to any node.
+"""Choose a place for what could go to several: a sandbox or an action to a node, a call to one of a quota's keys.
 
 It goes where fewest trajectories are open, of the places that have room, and of those where most is free. The actions
 of a trajectory run where its sandbox is and nowhere else, because a sandbox does not move.
@@ -26,25 +26,33 @@ class Placement:
             demand: one with places.
             barred: bits of dimensions that it must not use now.
         """
-        lacking = 0
-        fitting: list[tuple[int, int, int]] = []
+        lacking, shared = 0, -1
+        fitting: list[int] = []
         for number, place in enumerate(demand.places):
             lacks = self._ledger.lacking(place) | place.dimensions & barred
             lacking |= lacks
+            shared &= place.dimensions
             if not lacks:
-                fitting.append((self._open[number], -self._free(place), number))
-        return (demand.places[min(fitting)[2]], 0) if fitting else (demand, lacking)
+                fitting.append(number)
+        if not fitting:
+            return demand, lacking
+        places = demand.places
+        best = min(fitting, key=lambda n: (self._open[places[n].dimensions], -self._fits(places[n], shared), n))
+        return demand.places[best], 0
 
     def open(self, demand: Demand, place: Demand) -> None:
         """A trajectory was admitted at a place."""
         if demand.places:
-            self._open[demand.places.index(place)] += 1
+            self._open[place.dimensions] += 1
 
     def close(self, demand: Demand, place: Demand) -> None:
         """A trajectory that was admitted at a place has ended."""
         if demand.places:
-            self._open[demand.places.index(place)] -= 1
+            self._open[place.dimensions] -= 1
 
-    def _free(self, place: Demand) -> int:
-        dimensions = [d for d, _ in place.fixed] if place.elastic is None else [place.elastic]
-        return min((self._ledger.free[d] for d in dimensions), default=0)
+    def _fits(self, place: Demand, shared: int) -> float:
+        """Return how many of a demand would fit at a place, by what the places do not share."""
+        free = self._ledger.free
+        if place.elastic is not None and not shared >> place.elastic & 1:
+            return free[place.elastic] / place.options[0]
+        return min([free[d] / units for d, units in place.fixed if units and not shared >> d & 1], default=0.0)

@@ -7,9 +7,10 @@ starts in order, each with its least units.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import cast
+from itertools import islice
+from typing import Any, cast
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Topology
@@ -70,11 +71,12 @@ class Planning:
             scale = self.topology.dimensions[dimension].scale
             group = cast(Group, _Group(self, dimension, members, free // scale, now_s))
             try:
-                plan = self._planner(dimension)(group)
-                units = [planned * scale for planned in _checked(plan, group)]
+                units = _checked(self._planner(dimension)(group), members, free, scale)
                 self._check_progress(units, dimension, free)
-            except Exception as error:  # noqa: BLE001 - a policy may be anybody's
-                self.refused = f"{type(error).__name__}: {error}"
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - a policy may be anybody's
+                self.refused = _told(error)
             else:
                 return units
         return [action.demand.options[0] for action in members]
@@ -92,10 +94,10 @@ class Planning:
         self._cached[id(demand), action.key] = (demand, curve, candidate)
         return candidate
 
-    def waiting(self, dimension: int, scale: int) -> list[Candidate]:
+    def waiting(self, dimension: int, scale: int) -> tuple[Candidate, ...]:
         """Return who comes next for a dimension, in order."""
         waiting = self._queue.behind(dimension, _DEPTH)
-        return [self.candidate(action, scale) for action in waiting if action.demand.elastic == dimension]
+        return tuple([self.candidate(action, scale) for action in waiting if action.demand.elastic == dimension])
 
     def backlog(self, dimension: int) -> int:
         """Return how many wait for a dimension."""
@@ -118,12 +120,20 @@ class _Group:
     def __init__(
         self, planning: Planning, dimension: int, members: Sequence[PendingAction], free: int, now_s: float
     ) -> None:
-        self.now_s = now_s
-        self.free = free
+        self._now_s = now_s
+        self._free = free
         self._planning = planning
         self._dimension = dimension
         self._members = members
         self._resource = planning.topology.dimensions[dimension]
+
+    @property
+    def now_s(self) -> float:
+        return self._now_s
+
+    @property
+    def free(self) -> int:
+        return self._free
 
     @property
     def capacity(self) -> int:
@@ -131,7 +141,7 @@ class _Group:
 
     @cached_property
     def candidates(self) -> Sequence[Candidate]:
-        return [self._planning.candidate(action, self._resource.scale) for action in self._members]
+        return tuple([self._planning.candidate(action, self._resource.scale) for action in self._members])
 
     @cached_property
     def waiting(self) -> Sequence[Candidate]:
@@ -143,37 +153,46 @@ class _Group:
 
     @cached_property
     def running(self) -> Sequence[tuple[float, int]]:
-        return self._planning.completions[self._dimension].upcoming(self.now_s)
+        return self._planning.completions[self._dimension].upcoming(self._now_s)
 
     @cached_property
     def arrivals(self) -> Sequence[tuple[float, Candidate]]:
-        scale = self._resource.scale
-        return [(at_s, self._planning.candidate(a, scale)) for at_s, a in self._planning.arrivals[self._dimension]]
+        scale, came = self._resource.scale, self._planning.arrivals[self._dimension]
+        return tuple([(at_s, self._planning.candidate(action, scale)) for at_s, action in came])
 
     @property
     def arrived(self) -> int:
         return self._planning.arrived[self._dimension]
 
 
-def _checked(plan: object, group: Group) -> list[int]:
-    """Return a plan if it is possible.
+def _checked(plan: object, members: Sequence[PendingAction], free: int, scale: int) -> list[int]:
+    """Return a plan in integer units if it is possible; what the policy was shown may have been changed by it.
 
     Raises:
         ValueError: it is not.
+        TypeError: it is no plan at all.
     """
-    if isinstance(plan, (str, bytes)) or not isinstance(plan, Sequence):
-        raise TypeError(f"planned {plan!r}, which is not a sequence of units")
-    planned_units = cast(Sequence[object], plan)
-    candidates, left = group.candidates, group.free
-    if len(planned_units) > len(candidates):
-        raise ValueError(f"planned for {len(planned_units)} actions, {len(candidates)} are candidates")
+    is_sequence = hasattr(plan, "__iter__") and not isinstance(plan, (str, bytes))
+    if not is_sequence:
+        raise TypeError(f"planned {plan!r}, which is no sequence of units")
+    planned_units = list(islice(cast(Iterable[Any], plan), len(members) + 1))
+    if len(planned_units) > len(members):
+        raise ValueError(f"planned for more actions than the {len(members)} candidates")
     units: list[int] = []
-    for planned, candidate in zip(planned_units, candidates, strict=False):
-        admitted = [unit for unit in candidate.units if unit == planned]
-        if not admitted:
-            raise ValueError(f"planned {planned!r} units for an action that admits {candidate.units}")
-        units += admitted
-        left -= admitted[0]
-    if left < 0:
-        raise ValueError(f"planned {sum(units)} units, {group.free} are free")
+    for planned, action in zip(planned_units, members, strict=False):
+        options = action.demand.options
+        admitted = next((option for option in options if option == planned * scale), None)
+        if admitted is None:
+            shown = tuple([option // scale for option in options])
+            raise ValueError(f"planned {planned!r} units for an action that admits {shown}")
+        units.append(admitted)
+    if sum(units) > free:
+        raise ValueError(f"planned {sum(units) // scale} units, {free // scale} are free")
     return units
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - its text is anybody's, too
+        return type(error).__name__

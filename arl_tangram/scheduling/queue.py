@@ -1,4 +1,4 @@
-"""Hold what waits, in lanes: one for each priority and each set of blocks that concern it, in order.
+"""Hold what waits, in lanes: one for each set of blocks that concern it, in order of priority, rank and arrival.
 
 An action that does not fit blocks dimensions, not single actions, so a whole lane is passed over at
 once, and a walk over the queue costs the number of lanes and of candidates, not of those who wait.
@@ -24,10 +24,9 @@ Head = tuple[int, float, int, "Lane"]
 
 
 class Lane:
-    """Actions of one priority that the same blocks concern, in order; some have been removed since.
+    """Actions that the same blocks concern, in order; some have been removed since.
 
     Attributes:
-        priority: lower first.
         mask: the bits of the blocks that concern them; none where each has several places, of which any will do.
         dimensions: the bits of the dimensions that each of them uses.
         actions: those that wait, and `dead` ones that do not any more.
@@ -35,10 +34,9 @@ class Lane:
         changed: whether somebody joined since the last decision.
     """
 
-    __slots__ = ("actions", "changed", "dead", "dimensions", "mask", "priority")
+    __slots__ = ("actions", "changed", "dead", "dimensions", "mask")
 
-    def __init__(self, priority: int, mask: int, dimensions: int) -> None:
-        self.priority = priority
+    def __init__(self, mask: int, dimensions: int) -> None:
         self.mask = mask
         self.dimensions = dimensions
         self.actions: deque[PendingAction] = deque()
@@ -55,8 +53,9 @@ class WaitingQueue:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._lanes: dict[tuple[int, int, bool], Lane] = {}
+        self._lanes: dict[tuple[int, bool], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
+        self._reached = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -78,7 +77,7 @@ class WaitingQueue:
         lane = self._lane(action)
         lane.changed = True
         actions = lane.actions
-        if actions and (actions[-1].rank > action.rank or actions[-1].id > action.id):
+        if actions and _is_behind(actions[-1], action):
             _insert(actions, action)
         else:
             actions.append(action)
@@ -96,10 +95,13 @@ class WaitingQueue:
     def heads(self, changed: int) -> list[Head]:
         """Return a heap of the first of each lane for which something changed, directly or by a shared dimension.
 
+        What that is counts until `settle`: a lane may become empty meanwhile, and with it what tied others together.
+
         Args:
             changed: bits of the dimensions of which units returned.
         """
         heads: list[Head] = []
+        changed |= self._reached
         for key, lane in list(self._lanes.items()):
             if lane.changed:
                 changed |= lane.dimensions
@@ -107,9 +109,10 @@ class WaitingQueue:
             if first is None:
                 del self._lanes[key]
             else:
-                heads.append((lane.priority, first.rank, first.id, lane))
+                heads.append((*place(first), lane))
+        self._reached = changed
         if len(heads) > 1:
-            reached = _reached(changed, [lane for _, _, _, lane in heads])
+            self._reached = reached = _reached(changed, [lane for _, _, _, lane in heads])
             heads = [head for head in heads if head[3].changed or head[3].dimensions & reached]
             heapq.heapify(heads)
         elif heads and not (heads[0][3].changed or heads[0][3].dimensions & changed):
@@ -118,6 +121,7 @@ class WaitingQueue:
 
     def settle(self) -> None:
         """Take note that a decision has looked at all that changed."""
+        self._reached = 0
         for lane in self._lanes.values():
             lane.changed = False
 
@@ -140,7 +144,7 @@ class WaitingQueue:
     def put_back(self, action: PendingAction) -> None:
         """Return an action that was taken in this decision to its place."""
         actions = self._lane(action).actions
-        if not actions or _place(actions[0]) > _place(action):
+        if not actions or place(actions[0]) > place(action):
             actions.appendleft(action)
         else:
             _insert(actions, action)
@@ -168,10 +172,10 @@ class WaitingQueue:
     def _lane(self, action: PendingAction) -> Lane:
         demand = action.demand
         mask = lane_mask(action, self._dimensions)
-        key = (demand.priority, mask, not demand.places)
+        key = (mask, not demand.places)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(demand.priority, 0 if demand.places else mask, demand.dimensions)
+            lane = self._lanes[key] = Lane(0 if demand.places else mask, demand.dimensions)
         return lane
 
 
@@ -180,12 +184,14 @@ def place(action: PendingAction) -> tuple[int, float, int]:
     return action.demand.priority, action.rank, action.id
 
 
-def _place(action: PendingAction) -> tuple[float, int]:
-    return action.rank, action.id
+def _is_behind(one: PendingAction, other: PendingAction) -> bool:
+    if one.id < other.id and one.rank == other.rank and one.demand.priority == other.demand.priority:
+        return False  # by far the commonest
+    return place(one) > place(other)
 
 
 def _insert(actions: MutableSequence[PendingAction], action: PendingAction) -> None:
-    actions.insert(bisect_left(actions, _place(action), key=_place), action)
+    actions.insert(bisect_left(actions, place(action), key=place), action)
 
 
 def _reached(changed: int, lanes: list[Lane]) -> int:

@@ -8,7 +8,8 @@ from that (the mean absolute deviation; for log-normal work 0.8 standard deviati
    typical one yet.
 2. A run further off than `_ODD` distances is odd, and counts as if it were just so far off. For log-normal work that is
    one run in eighty. Should more than one in `1 / _BELIEVED` be odd, the tail is real, and the bound moves out.
-3. `_ALL_ODD` odd runs in succession are a step: the mean starts anew from the last one.
+3. `_ALL_ODD` odd runs in succession are a step: the mean starts anew from the last one. (Whatever rule 5 says, if they
+   are `_CERTAINLY_ODD`.)
 4. If the recent runs lie two thirds of a standard deviation off, they are a step too: the mean moves along and learns
    fast again. (An exponentially weighted control chart: S. W. Roberts, Technometrics 1959.)
 5. Runs that started together end in order of their durations. So it is no step unless runs in succession differ from
@@ -33,6 +34,7 @@ _NEVER_ODD = 0.2
 _BELIEVED = 0.02
 _REACH = 0.5
 _ALL_ODD = 4
+_CERTAINLY_ODD = 16
 _RECENT = 1 / 16
 _SHIFTED = 0.8
 _NEVER_SHIFTED = 0.1
@@ -146,7 +148,8 @@ class RunningMean:
             self._odd.clear()
         self._odd.append(duration_s)
         self._reach = max(_NEVER_ODD, self._reach + _REACH * (1 - since * _BELIEVED))
-        if len(self._odd) < _ALL_ODD or not _unsorted(self._odd[-_ALL_ODD:], self.spread):
+        certain = len(self._odd) >= _CERTAINLY_ODD
+        if not certain and (len(self._odd) < _ALL_ODD or not _unsorted(self._odd[-_ALL_ODD:], self.spread)):
             return False
         self._odd.clear()
         self._reach = _NEVER_ODD

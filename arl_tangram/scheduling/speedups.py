@@ -54,6 +54,7 @@ _EXPLORED_AGAIN = 4
 _AGAIN_AFTER = 256
 # After a step, what was learned about the speed-up weighs a quarter: it need not have changed.
 _DOUBT = 4
+_LEAST_RUNS = 0.01
 # Beyond the units whose turn it is, the curve rises: were it flat, a policy might pick any of them.
 _RISE = 0.5
 
@@ -182,7 +183,7 @@ class SpeedupFit:
         self._yy /= _DOUBT
         self._weight /= _DOUBT
         for deviation in self._deviations.values():
-            deviation.runs /= _DOUBT
+            deviation.runs = max(deviation.runs / _DOUBT, _LEAST_RUNS)
         self._due = self.runs
 
     def started(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 from arl_tangram.errors import TraceFormatError
@@ -60,6 +61,10 @@ class _Fields:
     def flag(self, key: str) -> bool:
         value = self.get(key)
         return value if isinstance(value, bool) else _refuse(key, "true or false", value)
+
+    def is_true(self, key: str) -> bool:
+        """Whether a field is there and true."""
+        return self._object.get(key) is True
 
     def number(self, key: str) -> float:
         """Read a number; null stands for one that is not finite."""
@@ -120,7 +125,8 @@ def _dimension(fields: _Fields) -> Dimension:
     scale = fields.integer("scale")
     if scale < 1:
         _refuse("scale", "an integer from 1", scale)
-    return Dimension(fields.text("name"), fields.integer("capacity"), scale, fields.number_or_none("window_s"))
+    window_s = math.inf if fields.is_true("total") else fields.number_or_none("window_s")
+    return Dimension(fields.text("name"), fields.integer("capacity"), scale, window_s)
 
 
 class EventDecoder:
@@ -173,6 +179,8 @@ class EventDecoder:
         pending = self._waiting.pop(fields.integer("id"), None)
         if pending is None:
             return None
+        if not pending.demand.dimensions:  # it had several places to go to: what it was granted says to which it went
+            pending = pending._replace(demand=self._placed(pending.demand, self._units(fields, "grant")))
         running = RunningAction(
             pending, fields.instant("started_at_s"), fields.integer("units"), fields.number("expected_s")
         )
@@ -223,6 +231,13 @@ class EventDecoder:
         if len(self._demands) >= _REMEMBERED_DEMANDS:
             self._demands.clear()
         return self._demands.setdefault(demand, demand)
+
+    @staticmethod
+    def _placed(demand: Demand, granted: tuple[tuple[int, int], ...]) -> Demand:
+        dimensions = 0
+        for index, _ in granted:
+            dimensions |= 1 << index
+        return replace(demand, fixed=granted, dimensions=dimensions)
 
     def _opened(self, fields: _Fields) -> TrajectoryOpened:
         return TrajectoryOpened(

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from math import isfinite
+from math import inf, isfinite
 from typing import assert_never
 
 from arl_tangram.model.events import (
@@ -25,7 +25,7 @@ from arl_tangram.model.events import (
     UnitsReturned,
 )
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import CPU, Dimension, Topology
 from arl_tangram.trace.format import FORMAT, Footer, Header
 
 _LONGEST_KEY = 64
@@ -34,10 +34,7 @@ _REMEMBERED_DEMANDS = 1024
 
 def header_line(header: Header) -> str:
     """Return the first line of a trace."""
-    dimensions = [
-        {"name": d.name, "capacity": d.capacity, "scale": d.scale, "window_s": d.window_s}
-        for d in header.topology.dimensions
-    ]
+    dimensions = [_dimension(d) for d in header.topology.dimensions]
     record = {
         "format": FORMAT,
         "version": header.version,
@@ -48,6 +45,18 @@ def header_line(header: Header) -> str:
         "dimensions": dimensions,
     }
     return json.dumps(record) + "\n"
+
+
+def _dimension(dimension: Dimension) -> dict[str, object]:
+    record: dict[str, object] = {
+        "name": dimension.name,
+        "capacity": dimension.capacity,
+        "scale": dimension.scale,
+        "window_s": dimension.window_s,
+    }
+    if dimension.window_s == inf:  # JSON has no such number
+        record |= {"window_s": None, "total": True}
+    return record
 
 
 def footer_line(footer: Footer) -> str:

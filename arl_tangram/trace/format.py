@@ -23,6 +23,8 @@ refused        policy, reason
 
 `units` are the integer units of the header's dimensions: `scale` of them make one whole unit. What
 an action runs on inside its trajectory's reservation is in `units` and `cores`, not in `grant`.
+Where an action has several places to go to, such as the keys of a quota, `fixed` is empty and `grant`
+says which it got.
 Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be
 such an argument, is written as a digest: equal keys stay equal.
 """

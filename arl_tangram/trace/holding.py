@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 
@@ -42,6 +43,11 @@ class Holding:
             window_s = self._windows.get(dimension)
             if window_s is not None:
                 granted = self._granted[dimension]
+                if math.isinf(window_s) and granted:  # nothing ever leaves: one entry at the mean moment says as much
+                    at_s, before = granted.pop()
+                    mean_s = at_s + (action.started_at_s - at_s) * units / (before + units)
+                    granted.append((mean_s, before + units))
+                    continue
                 while granted and granted[0][0] + window_s <= action.started_at_s:
                     self._unit_s[dimension] += granted.popleft()[1] * window_s
                 granted.append((action.started_at_s, units))

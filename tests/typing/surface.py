@@ -35,6 +35,11 @@ def exact_match(answer: str, truth: str) -> float:
     return float(answer == truth)
 
 
+@tangram.action(cpu=1, memory_gib=1, timeout=10, isolate="process")
+def graded(answer: str) -> dict[str, float]:
+    return {answer: 1.0}
+
+
 @tangram.action()
 async def nothing() -> None: ...
 
@@ -57,6 +62,8 @@ async def direct_calls() -> None:
     assert_type(await run_tests("tests/"), bool)
     assert_type(await run_tests("tests/", verbose=True), bool)
     assert_type(await exact_match("a", "b"), float)  # a plain function is awaited, too
+    assert_type(await graded("a"), dict[str, float])
+    assert_type(graded.body("a"), dict[str, float])
     assert_type(await search("slots"), list[str])
     assert_type(await Agent().act("x"), int)
     assert_type(await Agent.look("x"), bytes)

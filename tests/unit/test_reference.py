@@ -35,8 +35,11 @@ COMMANDS = {
 def resolve(dotted: str) -> object:
     """Return what a name on the page stands for."""
     found: object = arl_tangram
+    module, _, name = dotted.rpartition(".")
+    if module.partition(".")[0] in {"testing", "integrations"}:  # `arl_tangram` does not import them
+        return getattr(importlib.import_module(f"arl_tangram.{module}"), name)
     for part in dotted.split("."):
-        found = importlib.import_module("arl_tangram.testing") if part == "testing" else getattr(found, part)
+        found = getattr(found, part)
     return found
 
 

@@ -540,3 +540,17 @@ async def test_a_body_that_ends_while_it_is_cleaned_up_after_is_cleaned_up_after
         await asyncio.sleep(20)
         assert_idle(tg)
         assert pool.is_whole
+
+
+async def test_a_plain_body_that_raises_stop_iteration_is_answered() -> None:
+    """As in a generator (PEP 479) it becomes a `RuntimeError`: no future can hold it."""
+
+    @tangram.action(cpu=1)
+    def exhausted() -> int:
+        return next(iter(()))
+
+    async with Tangram(CountingPool()) as tg:
+        with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
+            await exhausted()
+        assert isinstance(raised.value.__cause__, StopIteration)
+        assert_idle(tg)

@@ -86,8 +86,8 @@ def _mask(action: PendingAction) -> int:
     return mask if action.trajectory is not None else mask | mask << DIMENSIONS
 
 
-def _lanes(actions: list[PendingAction]) -> dict[tuple[int, int], list[PendingAction]]:
-    lanes: dict[tuple[int, int], list[PendingAction]] = {}
+def _lanes(actions: list[PendingAction]) -> dict[int, list[PendingAction]]:
+    lanes: dict[int, list[PendingAction]] = {}
     for action in actions:
-        lanes.setdefault((action.demand.priority, _mask(action)), []).append(action)
+        lanes.setdefault(_mask(action), []).append(action)
     return lanes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +183,56 @@ def test_rounds_of_small_calls_start_all_that_one_large_call_would(
         for action_id in list(core._running):
             core.finish(action_id, float(now_s), 1.0)
     assert core.waiting == 0
+
+
+def test_what_is_planned_anew_goes_on_in_the_next_call_of_the_round() -> None:
+    """The policy starts one at a time; the bound of one call comes in between, and no core may be left idle."""
+
+    def one_at_a_time(group: Group) -> list[int]:
+        return [group.candidates[0].units[0]]
+
+    core = SchedulerCore(Topology([Dimension("cpu", 256)]), policy_of(one_at_a_time))
+    for i in range(200):
+        core.submit(PendingAction(i, elastic(0), 0.0))
+    started = 0
+    while True:
+        decisions = core.decide(0.0)
+        started += len(decisions.started)
+        if not decisions.more:
+            break
+    assert started == 200
+
+
+def test_what_a_lane_tied_together_is_not_forgotten_when_it_becomes_empty() -> None:
+    topology = Topology([Dimension("memory", 16), Dimension("search", 2), Dimension("cpu", 10_000)])
+    core = SchedulerCore(topology, paper())
+    search = Demand("search", fixed=((1, 1),), dimensions=0b010)
+    core.submit(PendingAction(1, search, 0.0))
+    core.submit(PendingAction(2, Demand("large", fixed=((0, 1), (1, 2)), dimensions=0b011), 0.0))
+    core.submit(PendingAction(3, search, 0.0))  # behind the large one, which waits for both
+    assert [r.pending.id for r in core.decide(0.0).started] == [1]
+    core.withdraw(2)
+    small = Demand("small", fixed=((2, 1),), dimensions=0b100, priority=-1)
+    for i in range(4, 604):  # more than one call takes
+        core.submit(PendingAction(i, small, 0.0))
+    started: list[int] = []
+    while True:
+        decisions = core.decide(0.0)
+        started += [running.pending.id for running in decisions.started]
+        if not decisions.more:
+            break
+    assert 3 in started
+    assert len(started) == 601
+
+
+def test_many_priorities_cost_no_more_than_one() -> None:
+    """A training step as the priority, say: what is walked is candidates, not priorities."""
+    core = SchedulerCore(Topology([Dimension("cpu", 4)]), policy_of(Asked()))
+    for i in range(3000):
+        core.submit(PendingAction(i, replace(elastic(0), priority=i * 7919 % 3000), 0.0))
+    assert core._queue.lanes == 1
+    order = [running.pending.demand.priority for running in core.decide(0.0).started]
+    for _ in range(100):
+        core.finish(next(iter(core._running)), 1.0, None)
+        order += [running.pending.demand.priority for running in core.decide(1.0).started]
+    assert order == list(range(104))

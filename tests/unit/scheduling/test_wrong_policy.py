@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 
 from arl_tangram.errors import ConfigurationError
@@ -24,10 +27,10 @@ PLANS: dict[str, tuple[object, str]] = {
     "negative": ([-1], "planned -1 units"),
     "not a number": ([float("nan")], "planned nan units"),
     "more than is free": ([4, 4, 4], "planned 12 units, 8 are free"),
-    "more actions than there are": ([1, 1, 1, 1], "planned for 4 actions, 3 are candidates"),
+    "more actions than there are": ([1, 1, 1, 1], "planned for more actions than the 3 candidates"),
     "nobody": ([], "starts nobody, though nothing else holds cpu"),
-    "not a sequence": (None, "planned None, which is not a sequence of units"),
-    "a text": ("4", "planned '4', which is not a sequence of units"),
+    "not a sequence": (None, "planned None, which is no sequence of units"),
+    "a text": ("4", "planned '4', which is no sequence of units"),
 }
 
 
@@ -130,3 +133,66 @@ def test_a_refusal_is_an_event_of_its_time() -> None:
     world.advance(3.0)
     world.settle()
     assert world.refusals == [PolicyRefused(3.0, world.policy.name, world.refusals[0].reason)]
+
+
+def test_what_a_policy_is_shown_cannot_be_used_to_take_more() -> None:
+    """Sorting the candidates is a likely mistake, and not one that may cost a core."""
+
+    def sorting(group: Any) -> list[int]:
+        group.candidates.sort(key=lambda candidate: candidate.durations_s)
+        return [1]
+
+    def greedy(group: Any) -> list[int]:
+        group.free = 100
+        return [4, 4, 4]
+
+    def everything(group: Any) -> list[Any]:
+        return [mock.ANY] * len(group.candidates)
+
+    for function in (sorting, greedy, everything):
+        world = waiting_world(function)
+        world.settle()
+        assert len(world.refusals) == 1
+        assert {running.units for running in world.running.values()} == {1000}
+
+
+def test_any_sequence_of_units_will_do() -> None:
+    for plan in (np.array([4, 4]), (units for units in (4, 4)), [4.0, 4.0]):
+        world = waiting_world(lambda group, plan=plan: plan if len(group.candidates) == 3 else [4])
+        world.settle()
+        assert world.refusals == []
+        assert [running.units for running in world.running.values()][:2] == [4000, 4000]
+
+
+def test_cancellation_and_errors_without_a_text_are_refused_too() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    for error in (asyncio.CancelledError(), MuteError(), GeneratorExit()):
+
+        def failing(group: Group, error: BaseException = error) -> Sequence[int]:
+            raise error
+
+        world = waiting_world(failing)
+        world.settle()
+        assert type(error).__name__ in world.refusals[0].reason
+
+
+def test_what_was_decided_before_an_interruption_is_told_by_the_next_call() -> None:
+    interrupts = iter([True, False])
+
+    def interrupted(group: Group) -> Sequence[int]:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return [candidate.units[0] for candidate in group.candidates]
+
+    world = World(TOPOLOGY, policy_of(interrupted))
+    calm = world.submit(make_demand(TOPOLOGY, "hasty", cpu=8, queue_timeout=1))
+    holder = world.submit(make_demand(TOPOLOGY, "a", cpu=ELASTIC))
+    world.advance(1)
+    with pytest.raises(KeyboardInterrupt):
+        world.core.decide(world.now)
+    decisions = world.decide()
+    assert decisions.expired == [calm]
+    assert [running.pending.id for running in decisions.started] == [holder]
