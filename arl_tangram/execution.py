@@ -278,14 +278,12 @@ class Invocation:
         try:
             if self._milli_cores and self._workshop.cpu is not None:
                 self._lease = self._workshop.cpu.lease(self._milli_cores, self._sandbox)
-            if spec.kind is BodyKind.PROCESS:
-                value = await self._in_process()
-            elif spec.kind is BodyKind.THREAD:
-                self._begin_timeout()
-                value = await self._on_thread()
-            else:
-                self._begin_timeout()
+            if spec.timeout is not None and spec.kind is not BodyKind.PROCESS:
+                self._begin_timeout(spec.timeout)
+            if spec.kind is BodyKind.ASYNC:
                 value = await self._invocable.body(*self._args, **self._kwargs)
+            else:
+                value = await (self._on_thread() if spec.kind is BodyKind.THREAD else self._in_process())
         except asyncio.CancelledError as caught:
             error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError; nobody cancelled it")
             error.__cause__ = caught if error is not caught else None
@@ -360,7 +358,8 @@ class Invocation:
 
         def begin() -> None:
             began_at_s.append(self._workshop.loop.time())
-            self._begin_timeout()
+            if (timeout := self._invocable.spec.timeout) is not None:
+                self._begin_timeout(timeout)
 
         try:
             returned = await self._workshop.processes.run(self._args[0], grant, begin)
@@ -376,9 +375,8 @@ class Invocation:
             self._lease.release()
         self._conclude(None, self._interrupt, 0.0, self._workshop.loop.time())
 
-    def _begin_timeout(self) -> None:
-        if (timeout := self._invocable.spec.timeout) is not None:
-            self._deadline = self._workshop.call_later(timeout, self._time_out)
+    def _begin_timeout(self, timeout: float) -> None:
+        self._deadline = self._workshop.call_later(timeout, self._time_out)
 
     def _time_out(self) -> None:
         timeout = self._invocable.spec.timeout

@@ -168,8 +168,8 @@ class SchedulerCore:
             self._pass_turn(action, now_s)
             if state.closing:
                 self.close(action.trajectory, now_s)
-        if duration_s is not None:
-            self.durations.observe(demand, action.key, running.units, duration_s)
+        if duration_s is not None and (demand.elastic is not None or self._order == "shortest"):
+            self.durations.observe(demand, action.key, running.units, duration_s)  # else nothing depends on it
 
     def settle(self, action_id: int, dimension: int, units: int, now_s: float) -> None:
         """Count `units` of a rate or a budget for a running call, instead of what it was granted; see the ledger."""

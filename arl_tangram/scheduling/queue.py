@@ -77,10 +77,12 @@ class WaitingQueue:
         lane = self._lane(action)
         lane.changed = True
         actions = lane.actions
-        if actions and _is_behind(actions[-1], action):
-            _insert(actions, action)
-        else:
+        last = actions[-1] if actions else action
+        alike = last.demand is action.demand and last.rank == action.rank and last.id <= action.id  # the commonest
+        if alike or place(last) < place(action):
             actions.append(action)
+        else:
+            _insert(actions, action)
         self._waiting[action.id] = action
 
     def remove(self, action_id: int) -> None:
@@ -182,12 +184,6 @@ class WaitingQueue:
 def place(action: PendingAction) -> tuple[int, float, int]:
     """Return what actions are ordered by."""
     return action.demand.priority, action.rank, action.id
-
-
-def _is_behind(one: PendingAction, other: PendingAction) -> bool:
-    if one.id < other.id and one.rank == other.rank and one.demand.priority == other.demand.priority:
-        return False  # by far the commonest
-    return place(one) > place(other)
 
 
 def _insert(actions: MutableSequence[PendingAction], action: PendingAction) -> None:
