@@ -554,3 +554,20 @@ async def test_a_plain_body_that_raises_stop_iteration_is_answered() -> None:
             await exhausted()
         assert isinstance(raised.value.__cause__, StopIteration)
         assert_idle(tg)
+
+
+def test_the_default_policy_is_not_refused_because_the_process_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = itertools.count(0.0, 1.5)
+    monkeypatch.setattr("arl_tangram.dispatch.time.perf_counter", lambda: next(now_s))
+
+    @tangram.action(cpu=tangram.Elastic(1, 2))
+    async def cores() -> float:
+        return tangram.current_allocation().cores
+
+    @virtual
+    async def main() -> None:
+        async with Tangram(CountingPool()) as tg:
+            assert await cores() == 2
+            assert "was refused after" not in tg.report()
+
+    main()

@@ -18,6 +18,7 @@ from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.estimates import SpeedupSource
 from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.speedups import SpeedupFit
 from property.worlds import make_demand, make_topology
 
 TOPOLOGY = make_topology(cores=64)
@@ -337,3 +338,15 @@ def test_curves_are_finite_and_positive_whatever_was_seen(
     for estimate in durations.learned().estimates:
         assert estimate.exponent is not None
         assert 0 <= estimate.exponent <= 1
+
+
+def test_a_speed_up_can_be_doubted_for_ever() -> None:
+    """Each step of the durations quarters what the runs at some units weigh; that must not come to nothing."""
+    fit = SpeedupFit()
+    deviation = fit.deviation(2000)
+    deviation.runs = 10.0
+    for _ in range(1000):
+        fit.runs += 256
+        fit.doubt()
+    assert deviation.runs > 0
+    fit._refit_if_due()
