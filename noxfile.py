@@ -140,6 +140,12 @@ for each in sorted(PYTHONS, key=lambda version: version == FULL):
 
 
 @nox.session(python=PYTHONS[FULL], default=False)
+def nightly(session: nox.Session) -> None:
+    """Look further than the tests: a million actions beside the account of the runtime, and more of every property."""
+    _pytest(session, "tests/property", "--hypothesis-profile=nightly", "-s")
+
+
+@nox.session(python=PYTHONS[FULL], default=False)
 def bench(session: nox.Session) -> None:
     """Measure the overhead per action beside asyncio, anyio and Ray."""
     _install(session, extras="[bench]")

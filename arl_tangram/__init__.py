@@ -6,10 +6,13 @@ from arl_tangram.action import Action, AsyncAction, BoundAction, SyncAction, act
 from arl_tangram.context import current_allocation, current_quota, current_sandbox
 from arl_tangram.errors import (
     ArgumentsError,
+    BackendDownError,
     BodyCancelledError,
+    BodyExitedError,
     ConfigurationError,
     DefinitionError,
     ForkedRuntimeError,
+    GroupCancelledError,
     InfeasibleError,
     InfrastructureError,
     MissingExtraError,
@@ -34,6 +37,7 @@ from arl_tangram.errors import (
     WorkerStartError,
     WrongLoopError,
 )
+from arl_tangram.managers.breaker import Breaker
 from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.mapping import Failure, map  # noqa: A004 - used as tangram.map
@@ -42,7 +46,7 @@ from arl_tangram.model.cost import QuotaUse
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear, Measured, PowerLaw
 from arl_tangram.model.sandbox import ExecResult, Sandbox
 from arl_tangram.model.statistics import Statistics
-from arl_tangram.runtime import Tangram, trajectory
+from arl_tangram.runtime import Tangram, run_sync, trajectory
 from arl_tangram.scheduling import policies
 
 __version__ = "0.1.0"
@@ -53,14 +57,18 @@ __all__ = [
     "Amdahl",
     "ArgumentsError",
     "AsyncAction",
+    "BackendDownError",
     "BodyCancelledError",
+    "BodyExitedError",
     "BoundAction",
+    "Breaker",
     "ConfigurationError",
     "DefinitionError",
     "Elastic",
     "ExecResult",
     "Failure",
     "ForkedRuntimeError",
+    "GroupCancelledError",
     "InfeasibleError",
     "InfrastructureError",
     "Linear",
@@ -101,5 +109,6 @@ __all__ = [
     "map",
     "policies",
     "run",
+    "run_sync",
     "trajectory",
 ]

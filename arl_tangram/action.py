@@ -10,17 +10,21 @@ from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from arl_tangram.context import Invocable, current_runtime
-from arl_tangram.errors import DefinitionError, UsageError
+from arl_tangram.errors import DefinitionError, InfrastructureError, UsageError
 from arl_tangram.model.cost import QuotaUse, declare_cost
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.quantities import seconds, whole
+from arl_tangram.retrying import NEVER
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
+Errors = type[Exception] | tuple[type[Exception], ...]
 S = TypeVar("S")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+_MOST_RETRIES = 100
 
 
 class BoundAction(Protocol[P, R_co]):
@@ -48,6 +52,9 @@ class Action(BoundAction[P, R_co], Protocol[P, R_co]):
         priority: int = ...,
         timeout: float | None = ...,
         queue_timeout: float | None = ...,
+        idempotent: bool = ...,
+        retries: int = ...,
+        retry_on: Errors = ...,
     ) -> Self:
         """Return a copy with other options.
 
@@ -104,6 +111,9 @@ def action(
     queue_timeout: float | None = None,
     duration_s: float | None = None,
     key: Callable[..., str] | None = None,
+    idempotent: bool = False,
+    retries: int = 0,
+    retry_on: Errors = (InfrastructureError,),
 ) -> Decorator:
     """Declare a function as an action.
 
@@ -126,9 +136,17 @@ def action(
         duration_s: expected seconds on one core, until real ones are known.
         key: a function of the call's arguments that returns a string; calls with the same key
             share one estimate of their duration.
+        idempotent: say that it does no harm to run the body twice with the same arguments.
+        retries: how often a call that failed is tried again, at most, from 0 to 100; only with `idempotent=True`.
+            Before each attempt there is a pause of up to 0.5 s, then up to twice as much each time, at most 30 s, in
+            which nothing is held. `timeout` and `queue_timeout` are for each attempt.
+        retry_on: the errors after which it is tried again, subclasses included, as in an `except`. Never after
+            `QueueTimeout`, `ShutdownError`, `GroupCancelledError`, `BackendDownError`, `BodyCancelledError`,
+            `InfeasibleError` or a `UsageError`, nor when it is cancelled, nor while the body lingers.
 
     Raises:
-        DefinitionError: two elastic resources, amounts that are not possible, a generator
+        DefinitionError: two elastic resources, amounts that are not possible, `retries=` without `idempotent=True`,
+            errors after which nothing is tried again, a generator
             function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
             `isolate="process"` on a function that no other process can find by its name.
     """
@@ -147,7 +165,11 @@ def action(
             queue_timeout=_seconds(name, "queue_timeout", queue_timeout),
             duration_s=_seconds(name, "duration_s", duration_s),
             key=_key(name, key),
+            idempotent=idempotent,
+            retries=retries,
+            retry_on=_retry_on(name, retry_on),
         )
+        _check_retries(spec)
         return _scheduled(body, spec)
 
     return cast(Decorator, decorate)
@@ -194,13 +216,17 @@ def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
         return await current_runtime().invoke(invocable, args, kwargs)
 
     def with_options(**options: Any) -> Any:
-        unknown = options.keys() - {"priority", "timeout", "queue_timeout"}
+        unknown = options.keys() - {"priority", "timeout", "queue_timeout", "idempotent", "retries", "retry_on"}
         if unknown:
             raise DefinitionError(f"{spec.name}: with_options() takes no {', '.join(sorted(unknown))}")
         for what in ("timeout", "queue_timeout"):
             _seconds(spec.name, what, options.get(what))
         _priority(spec.name, options.get("priority", 0))
-        return _scheduled(body, replace(spec, **options))
+        if "retry_on" in options:
+            options["retry_on"] = _retry_on(spec.name, options["retry_on"])
+        other = replace(spec, **options)
+        _check_retries(other)
+        return _scheduled(body, other)
 
     vars(scheduled).update(body=body, spec=spec, with_options=with_options, _invocable=(scheduled, invocable))
     return scheduled
@@ -260,6 +286,26 @@ def _seconds(name: str, what: str, value: object) -> float | None:
 
 def _priority(name: str, value: object) -> int:
     return whole(value, f"{name}: priority", DefinitionError, least=-(1 << 20))
+
+
+def _retry_on(name: str, value: object) -> tuple[type[Exception], ...]:
+    errors = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
+    for error in errors:
+        if not (isinstance(error, type) and issubclass(error, Exception)):
+            raise DefinitionError(f"{name}: retry_on= takes subclasses of Exception, not {error!r}")
+        if issubclass(error, NEVER):
+            raise DefinitionError(f"{name}: a call is never tried again after {error.__name__}")
+    return cast(tuple[type[Exception], ...], errors)
+
+
+def _check_retries(spec: ActionSpec) -> None:
+    if not isinstance(spec.idempotent, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DefinitionError(f"{spec.name}: idempotent= takes True or False, not {spec.idempotent!r}")
+    retries = whole(spec.retries, f"{spec.name}: retries", DefinitionError, least=0, most=_MOST_RETRIES)
+    if retries and not spec.idempotent:
+        raise DefinitionError(
+            f"{spec.name}: retries={retries} needs idempotent=True; an attempt that failed may have done all its work"
+        )
 
 
 def _key(name: str, value: Callable[..., object] | None) -> Callable[..., object] | None:

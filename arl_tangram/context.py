@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
@@ -67,9 +68,24 @@ class TrajectoryScope(Protocol):
         """End its actions and remove its sandbox."""
         ...
 
+    def __enter__(self) -> Self:
+        """Do the same where no event loop runs."""
+        ...
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do the same where no event loop runs."""
+        ...
+
 
 class Runtime(Protocol):
     """What the decorator and the module-level functions ask of a runtime."""
+
+    @property
+    def open_on(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which it is open; None if it is not."""
+        ...
 
     @property
     def is_open(self) -> bool:
@@ -87,6 +103,10 @@ class Runtime(Protocol):
 
     def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
         """Check one call at once; awaiting what is returned schedules it and returns what its body returns."""
+        ...
+
+    def invoke_sync(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make one call and block for what its body returns; where no event loop runs."""
         ...
 
 
@@ -123,6 +143,25 @@ class Quota(Protocol):
         """
         ...
 
+    def failed(self) -> None:
+        """Tell the quota's breaker, if it has one, that what is behind it does not work; counts at once.
+
+        How a call ends that has said `failed()` or `succeeded()` counts for nothing; one that sends several requests
+        may say it for each.
+
+        Raises:
+            NoActionError: the action has ended.
+        """
+        ...
+
+    def succeeded(self) -> None:
+        """Tell the quota's breaker, if it has one, that what is behind it works, whatever the body raises later.
+
+        Raises:
+            NoActionError: the action has ended.
+        """
+        ...
+
 
 class ActiveAction(Protocol):
     """A running action, as the functions below see it."""
@@ -152,6 +191,7 @@ class ActiveAction(Protocol):
         ...
 
 
+running_loop = asyncio._get_running_loop  # None, not an error, if there is none
 runtime_var: ContextVar[Runtime | None] = ContextVar("arl_tangram_runtime", default=None)
 active_var: ContextVar[ActiveAction | None] = ContextVar("arl_tangram_active", default=None)
 open_runtimes: list[Runtime] = []
@@ -180,6 +220,8 @@ def current_runtime() -> Runtime:
         ForkedRuntimeError: it was opened by the process from which this one was forked.
     """
     runtime = runtime_var.get()
+    if runtime is not None and runtime.open_on is not None and runtime.open_on is running_loop():
+        return runtime  # the commonest case; a forked child has no running loop at first
     if runtime is None or not runtime.is_open or runtime.pid != _process.pid:
         runtime = _only_open(_process.pid)
         if runtime.pid != _process.pid:

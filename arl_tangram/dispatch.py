@@ -10,6 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
 
+from arl_tangram.errors import ShutdownError
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
@@ -64,6 +65,12 @@ class Timed:
         return timed
 
 
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """Return what tells the time of an event loop; for most that is the monotonic clock, which is faster to ask."""
+    ordinary = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+    return time.monotonic if ordinary else loop.time
+
+
 class Waiter(Protocol):
     """Whoever waits for units; told once, synchronously, in the turn of the decision."""
 
@@ -76,7 +83,7 @@ class Waiter(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """The scheduler itself failed, or an `InfeasibleError`: a budget is spent; nothing was held."""
+        """The scheduler itself failed, or the call can never start, which a `TangramError` says; nothing was held."""
         ...
 
     def shut_down(self) -> None:
@@ -86,6 +93,9 @@ class Waiter(Protocol):
 
 class Dispatcher:
     """Feeds events to the core and carries its decisions to those who wait.
+
+    Attributes:
+        time: tells the time of the loop.
 
     Args:
         core: the scheduler.
@@ -97,11 +107,14 @@ class Dispatcher:
         self._on_events = on_events
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, Waiter] = {}
+        self._reclaiming: dict[int, Callable[[Exception | None], None]] = {}
+        self._until_idle: list[asyncio.Future[None]] = []
         self._scheduled = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._context = Context()  # not that of whoever called last, which a timer would keep alive
-        self._reached_s = self._loop.time()
+        self.time = clock_of(self._loop)
+        self._reached_s = self.time()
         self._next_id = 0
 
     def new_id(self) -> int:
@@ -129,25 +142,89 @@ class Dispatcher:
 
     def close(self, trajectory: int) -> None:
         """End an admitted trajectory."""
-        self.core.close(trajectory, self._loop.time())
+        self.core.close(trajectory, self.time())
         self._wake()
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
         """Return a running call's units."""
         self.core.finish(action_id, now_s, duration_s)
+        if self._reclaiming:
+            self._reclaiming.pop(action_id, None)
+        if self._until_idle and self.core.running == 0:
+            self._end_until_idle(None)
         self._wake()
+
+    def lend(self, action_id: int, *, cores: bool) -> None:
+        """A running call waits for calls that it made: its turn and, if `cores`, its cores are free for others."""
+        self._reclaiming.pop(action_id, None)
+        self.core.lend(action_id, self.time(), cores=cores)
+        self._wake()
+
+    def reclaim(self, action_id: int, regained: Callable[[Exception | None], None]) -> bool:
+        """A call that has lent wants all back; return whether it has it at once.
+
+        If not, `regained` is called in the turn in which it has, or with the error if the scheduler fails.
+        """
+        if self.core.reclaim(action_id, self.time()):
+            return True
+        self._reclaiming[action_id] = regained
+        self._wake()
+        return False
+
+    def halt(self, halted: bool) -> None:
+        """Start nothing new from now on, except what running calls call; or do again."""
+        self.core.halt(halted, self.time())
+        self._wake()
+
+    def set_capacity(self, dimension: int, units: int) -> None:
+        """Let a dimension have so many integer units."""
+        self.core.set_capacity(dimension, units, self.time())
+        self._wake()
+
+    async def until_idle(self) -> None:
+        """Wait until no call holds units.
+
+        Raises:
+            ShutdownError: the runtime closes before that.
+        """
+        if self.core.running:
+            idle = self._loop.create_future()
+            self._until_idle.append(idle)
+            await idle
+
+    def _end_until_idle(self, error: Exception | None) -> None:
+        for idle in self._until_idle:
+            if idle.done():
+                continue
+            if error is None:
+                idle.set_result(None)
+            else:
+                idle.set_exception(error)
+        self._until_idle.clear()
 
     def settle(self, action_id: int, amounts: Iterable[tuple[int, int]]) -> None:
         """Count other units, by dimension, for a running call than it was granted."""
-        now_s = max(self._loop.time(), self._reached_s)
+        now_s = self.now_s()
         for dimension, units in amounts:
             self.core.settle(action_id, dimension, units, now_s)
         self._wake()
 
     def pause(self, dimension: int, for_s: float) -> None:
         """Grant nothing of a dimension for some seconds."""
-        self.core.pause(dimension, self._loop.time() + for_s)
+        self.pause_until(dimension, self.time() + for_s)
+
+    def pause_until(self, dimension: int, until_s: float) -> None:
+        """Grant nothing of a dimension before then."""
+        self.core.pause(dimension, until_s)
         self._wake()
+
+    def used(self, dimension: int) -> int:
+        """Return the integer units of a dimension in use."""
+        return self.core.used(dimension)
+
+    def now_s(self) -> float:
+        """Return the time; it is never before the last decision."""
+        return max(self.time(), self._reached_s)
 
     def waiters(self) -> list[Waiter]:
         """Return all who wait."""
@@ -156,9 +233,22 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop deciding; what waits must have been withdrawn."""
         self._stopped = True
+        self.tell()
+        self._end_until_idle(ShutdownError("the runtime was closed before nothing ran any more"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def note(self, event: Event) -> None:
+        """Take down what happened, in its order among the events of the core; it is told with them."""
+        self.core.note(event)
+        if self._stopped:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what has happened and was not told yet; each turn of the scheduler ends with that."""
+        if events := self.core.drain_events():
+            self._on_events(events)
 
     def _wake(self) -> None:
         if not self._scheduled and not self._stopped:
@@ -170,7 +260,7 @@ class Dispatcher:
         if self._stopped:
             return
         try:
-            decisions = self.core.decide(max(self._loop.time(), self._reached_s))
+            decisions = self.core.decide(max(self.time(), self._reached_s))
         except Exception as error:
             self._fail_all(error)
             raise
@@ -182,14 +272,15 @@ class Dispatcher:
             )
         for action_id in decisions.expired:
             self._waiters.pop(action_id).expired()
-        for action_id, refusal in decisions.exhausted:
+        for action_id, refusal in decisions.impossible:
             self._waiters.pop(action_id).failed(refusal)
+        for resumed in decisions.resumed:
+            self._reclaiming.pop(resumed.pending.id)(None)
         for trajectory in decisions.opened:
             self._waiters.pop(trajectory).granted(None)
         for running in decisions.started:
             self._waiters.pop(running.pending.id).granted(running)
-        if events := self.core.drain_events():
-            self._on_events(events)
+        self.tell()
         if decisions.more:
             self._wake()
         self._arm()
@@ -207,7 +298,7 @@ class Dispatcher:
 
     def _wake_by_timer(self, at_s: float) -> None:
         self._timer = None
-        if at_s - self._loop.time() > _EARLY_S:
+        if at_s - self.time() > _EARLY_S:
             self._arm()  # much too early: nothing may be granted before its time
             return
         # A loop may fire a timer early by the resolution of its clock; without this, a clock that
@@ -224,3 +315,6 @@ class Dispatcher:
             except Exception:
                 _logger.exception("the scheduler cannot forget %d after it failed", action_id)
             waiter.failed(error)
+        for action_id, regained in list(self._reclaiming.items()):
+            del self._reclaiming[action_id]
+            regained(error)

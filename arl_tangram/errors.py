@@ -10,15 +10,16 @@
     │   ├── ArgumentsError (TypeError)       the call does not fit the action's signature
     │   ├── NoRuntimeError                   no runtime, or more than one to choose from
     │   ├── RuntimeClosedError               the runtime is not open (any more)
-    │   ├── WrongLoopError                   called from another event loop than the runtime's
+    │   ├── WrongLoopError                   called from elsewhere while the runtime's event loop does not run
     │   ├── ForkedRuntimeError               called in a forked child of the runtime's process
     │   ├── NoActionError                    current_… outside a running action
     │   ├── NoSandboxError                   this action has no sandbox
     │   ├── NoTrajectoryError                a trajectory that is not open (any more)
-    │   └── NestedActionError                an action awaits another one
+    │   └── NestedActionError                an action calls one that can never run while it waits for it
     ├── SandboxPathError (ValueError)        a path that leaves the sandbox
     ├── RunTimeout (TimeoutError)            the body ran longer than its `timeout`
     ├── OutOfMemoryError (MemoryError)       the kernel ended the body's worker process for lack of memory
+    ├── BodyExitedError (RuntimeError)       the body exited or crashed, and its worker process with it
     ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
     ├── RemoteError (RuntimeError)           what a body raised in a worker process and cannot be raised here
     ├── ResultError (TypeError)              what a body returned cannot leave its worker process
@@ -29,7 +30,9 @@
         ├── SandboxStartError (OSError)      a sandbox could not be created
         ├── SandboxLostError (OSError)       a sandbox died while it was in use
         ├── WorkerStartError (OSError)       a worker process could not be started
-        ├── WorkerDiedError (OSError)        a worker process ended while a body ran in it
+        ├── WorkerDiedError (OSError)        a worker process was killed while a body ran in it
+        ├── BackendDownError (OSError)       what is behind a quota with a breaker has failed again and again
+        ├── GroupCancelledError (RuntimeError) `cancel_group` ended it
         └── ShutdownError (RuntimeError)     the runtime closed while the action waited or ran
 
 What a body raises itself passes unchanged and is not part of this tree.
@@ -71,7 +74,7 @@ class RuntimeClosedError(UsageError):
 
 
 class WrongLoopError(UsageError):
-    """The runtime belongs to another event loop."""
+    """A call from elsewhere finds that the event loop of the runtime does not run now."""
 
 
 class ForkedRuntimeError(UsageError):
@@ -91,7 +94,7 @@ class NoTrajectoryError(UsageError):
 
 
 class NestedActionError(UsageError):
-    """The body of an action awaits another action."""
+    """An action calls another one that can never run while it waits for it; the message names the chain of callers."""
 
 
 class SandboxPathError(TangramError, ValueError):
@@ -106,8 +109,22 @@ class OutOfMemoryError(TangramError, MemoryError):
     """The kernel killed the body's worker process for lack of memory; the body's own failure, so never masked."""
 
 
+class BodyExitedError(TangramError, RuntimeError):
+    """The body ended its worker process, or raised what would end the program; its own failure, so never masked.
+
+    Attributes:
+        exit_code: what it exited with, or None if a signal ended it.
+        signal: the number of the signal that it caused, such as that of a segmentation fault, or None.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.signal = signal
+
+
 class BodyCancelledError(TangramError, RuntimeError):
-    """The body raised `CancelledError` although nobody had cancelled the action."""
+    """The body raised `CancelledError` though nobody cancelled the action, or the action that called it was ended."""
 
 
 class RemoteError(TangramError, RuntimeError):
@@ -162,7 +179,7 @@ class WorkerStartError(InfrastructureError, OSError):
 
 
 class WorkerDiedError(InfrastructureError, OSError):
-    """A worker process ended while a body ran in it.
+    """A worker process ended while a body ran in it, and not by what the body did, as far as can be told.
 
     Attributes:
         exit_code: what it exited with, or None if a signal ended it.
@@ -173,6 +190,14 @@ class WorkerDiedError(InfrastructureError, OSError):
         super().__init__(message)
         self.exit_code = exit_code
         self.signal = signal
+
+
+class BackendDownError(InfrastructureError, OSError):
+    """What is behind a quota has failed again and again, and its breaker lets nothing through; it never started."""
+
+
+class GroupCancelledError(InfrastructureError, RuntimeError):
+    """`cancel_group` ended the action, or the trajectory that it was called in."""
 
 
 class ShutdownError(InfrastructureError, RuntimeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback as tracebacks
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
@@ -13,6 +14,9 @@ from arl_tangram.uninterrupted import settled
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+_AT_ONCE = 64
+"""Calls that are made in one turn of the loop: one or two milliseconds, then others have theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +75,25 @@ async def map(  # noqa: A001
         raise UsageError(f"map(on_error=) takes 'raise' or 'return', not {on_error!r}")
     calls: list[asyncio.Task[R]] = []
     failures: list[BaseException] = []
+    running = 1  # the feeding, and the calls that have not ended
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    context = copy_context()  # one for all callbacks: each would have a copy of its own
 
     def call(item: T) -> None:
+        nonlocal running
+        running += 1
         calls.append(asyncio.create_task(_call(action, item)))
-        calls[-1].add_done_callback(note)
+        calls[-1].add_done_callback(note, context=context)
 
     def note(done: asyncio.Task[Any]) -> None:
+        nonlocal running
         error = None if done.cancelled() else done.exception()
         if error is not None and (done is feeding or on_error == "raise"):
             failures.append(error)
             end()
+        running -= 1
+        if not running:
+            ended.set_result(None)
 
     def end() -> None:
         for task in (feeding, *calls):
@@ -88,8 +101,7 @@ async def map(  # noqa: A001
 
     # Fed by a task of its own, so that a failure need not wait for the next item.
     feeding = asyncio.create_task(_feed(items, call))
-    feeding.add_done_callback(note)
-    ended = asyncio.create_task(_ended(feeding, calls))
+    feeding.add_done_callback(note, context=context)
     try:
         await asyncio.wait([ended])
     except asyncio.CancelledError:
@@ -107,8 +119,10 @@ async def _call(action: Callable[[T], Coroutine[Any, Any, R]], item: T) -> R:
 
 async def _feed(items: Iterable[T] | AsyncIterable[T], call: Callable[[T], None]) -> None:
     if not isinstance(items, AsyncIterable):
-        for item in items:
+        for number, item in enumerate(items, 1):
             call(item)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
         return
     try:
         async for item in items:
@@ -116,13 +130,6 @@ async def _feed(items: Iterable[T] | AsyncIterable[T], call: Callable[[T], None]
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
-
-
-async def _ended(feeding: asyncio.Task[None], calls: list[asyncio.Task[R]]) -> None:
-    """Wait until no item can come any more, then for all calls."""
-    await asyncio.wait([feeding])
-    if calls:
-        await asyncio.wait(calls)
 
 
 def _outcome(task: asyncio.Task[R]) -> R | Failure:

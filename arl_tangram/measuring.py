@@ -18,6 +18,7 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
     body_s: float,
     usage: ExecUsage,
     milli_cores: int,
+    regaining_s: float = 0.0,
 ) -> FinishedAction:
     """Return the measurements of a call that ends now.
 
@@ -29,13 +30,14 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
         body_s: seconds that its body has run; of those, what stood around commands is overhead.
         usage: what its commands took.
         milli_cores: what it was granted.
+        regaining_s: seconds of `body_s` in which it waited to have back what it had lent; they are queueing.
     """
     if running is None:
         queueing_s, execution_s, overhead_s = now_s - pending.submitted_at_s, 0.0, 0.0
     else:
-        queueing_s = running.started_at_s - pending.submitted_at_s
-        execution_s = max(0.0, body_s - usage.overhead_s)
-        overhead_s = max(0.0, now_s - running.started_at_s - execution_s)
+        queueing_s = running.started_at_s - pending.submitted_at_s + regaining_s
+        execution_s = max(0.0, body_s - usage.overhead_s - regaining_s)
+        overhead_s = max(0.0, now_s - running.started_at_s - execution_s - regaining_s)
     return FinishedAction(
         pending.id,
         pending.demand.name,

@@ -3,52 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from arl_tangram.action import BoundAction, invocable_of
-from arl_tangram.context import Invocable, TrajectoryScope, active_var, current_runtime, open_runtimes, runtime_var
-from arl_tangram.dispatch import Dispatcher, watched
-from arl_tangram.errors import (
-    ArgumentsError,
-    ConfigurationError,
-    DefinitionError,
-    ForkedRuntimeError,
-    NestedActionError,
-    NoTrajectoryError,
-    RuntimeClosedError,
-    UsageError,
-    WrongLoopError,
+from arl_tangram.context import (
+    Invocable,
+    TrajectoryScope,
+    active_var,
+    current_runtime,
+    open_runtimes,
+    running_loop,
+    runtime_var,
 )
-from arl_tangram.execution import Invocation, Workshop
+from arl_tangram.dispatch import Dispatcher, watched
+from arl_tangram.doorway import Doorway, LoopThread, check_blocking
+from arl_tangram.errors import (
+    ConfigurationError,
+    NestedActionError,
+    RuntimeClosedError,
+    ShutdownError,
+)
+from arl_tangram.execution import refuse
+from arl_tangram.managers.breakers import Breakers
 from arl_tangram.managers.manager import CpuManager, CpuPool
-from arl_tangram.managers.processes import BodyProcesses, pack
+from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.quota import Quota
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.events import Event
-from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, seconds, whole
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units, seconds, whole
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology
+from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, THREADS, Dimension, Topology, is_breaker
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
+from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.scheduling.order import Order, order_of
 from arl_tangram.scheduling.policies import Plan, Policy, elastic
 from arl_tangram.scheduling.policies.own import policy_of
+from arl_tangram.submitting import Submitting
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
-from arl_tangram.trajectories import Trajectory, trajectory_var
-from arl_tangram.uninterrupted import settled
+from arl_tangram.trajectories import Trajectory
+from arl_tangram.uninterrupted import settled, sure_to_begin
+from arl_tangram.workshop import Workshop
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+CLEAN_S = 5.0  # for what a body leaves behind to be killed, beyond the grace time
+FORCED_S = 2.0
+_MOMENT_S = 0.05
 
 _logger = logging.getLogger("arl_tangram")
 
@@ -56,7 +69,9 @@ _logger = logging.getLogger("arl_tangram")
 class Tangram:
     """The runtime: shares pools of cores and quotas among all actions of this process.
 
-    Open it with `async with`; inside, `await action(...)` and `tangram.run(action, ...)` find it.
+    Open it with `async with`; inside, `await action(...)` and `tangram.run(action, ...)` find it. It lives on the event
+    loop on which it was opened; calls from other loops and threads go there, and share what there is. A program without
+    an event loop opens it with `with`: then it has a loop on a thread of its own.
 
     Args:
         resources: at most one pool of cores (`LocalPool`) and any number of `Quota`.
@@ -104,20 +119,29 @@ class Tangram:
             max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
         self._max_processes = max_processes
         self._state: Literal["new", "opening", "open", "closing", "closed"] = "new"
+        self.open_on: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._closed_at_s: float | None = None
 
     # Lifecycle.
 
     async def __aenter__(self) -> Self:
-        """Start the managers, sweep what killed runs left behind, and become the current runtime."""
-        if self._state != "new":
-            raise RuntimeClosedError(f"this runtime is {self._state}; open a new one")
+        """Open it; see `start`."""
+        return await self.start()
+
+    async def start(self) -> Self:
+        """Start the managers, sweep what killed runs left behind, and become the current runtime; the same as entering.
+
+        For programs that cannot wrap what they do in an `async with`; they end with `await tg.aclose()`.
+        """
+        self._check_new()
         self._state = "opening"
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
+        self._doorway = Doorway(self._loop)
         async with AsyncExitStack() as opened:
             opened.callback(self._set_closed)
+            opened.push_async_callback(self._doorway.aclose)
             cpu = None if self._pool is None else self._pool.manager()
             topology = self._topology(cpu)
             self._sink = self._open_sink(topology)
@@ -138,13 +162,16 @@ class Tangram:
             BodyThreads(),
             BodyProcesses(most_idle=_cores(cpu)),
             self._kill_grace_s,
-            self._on_events,
             self._loop,
             {quota.name: quota for quota in self._quotas},
         )
-        self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
+        breakers = {quota.name: quota.breaker for quota in self._quotas if quota.breaker is not None}
+        if breakers:
+            self._workshop.breakers = Breakers(breakers, topology, self._dispatcher, partial(refuse, self._workshop))
+        self._submitting = Submitting(self, self._workshop, self._policy.reserved_cores)
         self._summary.opened(self._loop.time())
         self._state = "open"
+        self.open_on = self._loop
         open_runtimes.append(self)
         self._previous = runtime_var.get()
         runtime_var.set(self)
@@ -164,28 +191,90 @@ class Tangram:
         """
         if self._pid != os.getpid():
             return  # a forked child: all that is open belongs to its parent
+        if self._state not in {"open", "closing"}:
+            return
+        self.open_on = None
+        if self._loop.is_closed():
+            if self._state == "open":
+                open_runtimes.remove(self)
+            self._state = "closed"  # nothing runs any more, and nothing can be awaited
+            self._workshop.watch.close()
+            self._workshop.threads.close()
+            return
+        if not self._doorway.is_here:
+            with suppress(RuntimeClosedError, ShutdownError):  # then it is closed, or its loop is
+                await self._doorway.visit(self.aclose)
+            return
+        self._doorway.closing()
         if self._state == "open":
             open_runtimes.remove(self)
-            if self._loop.is_closed():
-                self._state = "closed"  # nothing runs any more, and nothing can be awaited
-                return
             self._state = "closing"
-            self._closing = self._loop.create_task(self._close())
-        if self._state == "closing":
-            await settled(self._closing)
-            self._closing.result()
+            self._closing = sure_to_begin(self._close())
+        await settled(self._closing)
+        self._closing.result()
+
+    def _check_new(self) -> None:
+        if self._state != "new":
+            raise RuntimeClosedError(f"this runtime is {self._state}; open a new one")
+
+    def __enter__(self) -> Self:
+        """Open it on an event loop on a thread of its own; for programs without a loop.
+
+        Raises:
+            UsageError: an event loop runs in this thread; use `async with`.
+        """
+        self._check_new()
+        check_blocking("`with Tangram()`")
+        self._thread = LoopThread(self.aclose)
+        try:
+            self._thread_door = self._thread.start()
+            self._thread_door.wait(self.start)
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._previous = runtime_var.get()
+        runtime_var.set(self)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it, as `aclose` does, and end its thread. A Ctrl-C after another one makes that go at once."""
+        runtime_var.set(self._previous)
+        if self._pid != os.getpid():
+            return
+        try:
+            if not self._doorway.forced:
+                self._thread_door.wait(self.aclose, patient=not isinstance(exc, KeyboardInterrupt))
+        finally:
+            forced = self._doorway.forced or self._thread_door.forced
+            if forced:
+                with suppress(RuntimeError):  # it is closed already
+                    self._loop.call_soon_threadsafe(self._end_now)
+            self._thread.stop(FORCED_S if forced else None)
+
+    def _end_now(self) -> None:
+        for invocation in list(self._workshop.live.values()):
+            invocation.end_now()
 
     async def _close(self) -> None:
         async with self._opened:
-            for waiter in [*self._dispatcher.waiters(), *self._workshop.live.values()]:
-                waiter.shut_down()
-            await self._end_bodies()
-            # All at once: while one takes its time, another that is being opened must not begin.
-            closing = (trajectory.aclose() for trajectory in list(self._workshop.trajectories))
-            await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
-            self._dispatcher.stop()
-            self._workshop.threads.close()
-            await self._workshop.processes.aclose()
+            try:
+                for waiter in self._dispatcher.waiters():
+                    waiter.shut_down()
+                for live in list(self._workshop.live.values()):
+                    live.shut_down()
+                for call in self._workshop.retrying.waiting():
+                    call.shut_down()
+                await self._end_bodies()
+                # All at once: while one takes its time, another that is being opened must not begin.
+                closing = (trajectory.aclose() for trajectory in list(self._workshop.trajectories))
+                await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
+            finally:  # whoever ends the loop may have cancelled this
+                self._dispatcher.stop()
+                self._workshop.watch.close()
+                self._workshop.threads.close()
+                await self._workshop.processes.aclose()
         self._closed_at_s = self._loop.time()
 
     def _set_closed(self) -> None:
@@ -200,9 +289,10 @@ class Tangram:
 
     async def _end_bodies(self) -> None:
         """Wait for interrupted bodies, the grace time and a little for their clean-up; then let go of them."""
-        tasks = [i.task for i in self._workshop.live.values() if i.task is not None and not i.lingering]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._kill_grace_s + 5)
+        for limit_s in (self._kill_grace_s + _MOMENT_S, CLEAN_S):
+            tasks = [i.task for i in self._workshop.live.values() if i.task is not None and not i.lingering]
+            if tasks:
+                await asyncio.wait(tasks, timeout=limit_s)
         outliving = list(self._workshop.live.values())
         for invocation in outliving:
             _logger.warning("%s outlives the runtime; what it runs was not ended", invocation.name)
@@ -253,83 +343,136 @@ class Tangram:
             return await self.invoke(invocable_of(action), (owner, *args), kwargs)  # type: ignore[no-any-return]
         return await self.invoke(invocable_of(action), args, kwargs)  # type: ignore[no-any-return]
 
+    def run_sync(self, action: BoundAction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Schedule a call of an action on this runtime and block for it; see `tangram.run_sync`."""
+        owner = getattr(action, "__self__", None)
+        given = args if owner is None else (owner, *args)
+        return self.invoke_sync(invocable_of(action), given, kwargs)  # type: ignore[no-any-return]
+
+    def wait(self, coroutine: Coroutine[Any, Any, T], /) -> T:
+        """Run a coroutine on the event loop of this runtime, block for its end, and return or raise what it does.
+
+        A Ctrl-C cancels it, and is raised when it has ended; a second one is raised at once.
+
+        Raises:
+            UsageError: an event loop runs in this thread (await it instead), or the runtime cannot be used from here.
+            ShutdownError: the runtime was closed meanwhile.
+        """
+        try:
+            self._check_open()
+            return self._doorway.wait(lambda: coroutine)
+        finally:
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()
+
+    def invoke_sync(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Make one call of what the decorator declared, and block for its result."""
+        self._check_open()
+        return self._doorway.wait(lambda: self.invoke(action, args, kwargs))
+
     def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
         """Check one call of what the decorator declared; what it returns submits the call when awaited."""
-        submitted_at_s = self._check_usable()
-        active = active_var.get()
-        if active is not None and not active.ended:
-            raise NestedActionError(
-                f"{active.name} → {action.spec.name}: an action cannot await another one yet; "
-                "call it from the rollout, or call its `.body`"
-            )
-        if kwargs or len(args) not in action.positional:  # binding costs 2 us, and the commonest calls are plain
-            _bind(action, args, kwargs)
-        trajectory = trajectory_var.get()
-        if trajectory is not None:
-            trajectory = self._checked(trajectory, action)
-        sandbox = None
-        if trajectory is not None and action.spec.kind is BodyKind.ASYNC and action.spec.cost.minimum_cpu > 0:
-            sandbox = trajectory.sandbox
-        demand = self._demand(action.spec, trajectory)
-        pending = PendingAction(
-            self._dispatcher.new_id(),
-            demand,
-            submitted_at_s,
-            "" if action.spec.key is None else _key(action.spec, args, kwargs),
-            None if trajectory is None else trajectory.id,
-            sandbox is not None or demand.reserved > 0,
-        )
-        if action.spec.kind is BodyKind.PROCESS:  # what cannot be sent is told at once, not after the wait
-            args, kwargs = (pack(action, args, kwargs),), {}
-        return Invocation(self._workshop, action, args, kwargs, pending, sandbox).result()
+        if (self.open_on is None or self.open_on is not running_loop()) and not self._is_here():
+            return self._doorway.visit(lambda: self.invoke(action, args, kwargs))
+        return self._submitting.call(action, args, kwargs)
 
-    def _checked(self, trajectory: Trajectory, action: Invocable) -> Trajectory | None:
-        """Return the trajectory in which an action is called, unless it is that of another runtime."""
-        if not trajectory.is_open:
-            raise NoTrajectoryError(f"{action.spec.name} was called in a trajectory that is closed")
-        return trajectory if trajectory.runtime is self else None
-
-    def _check_usable(self) -> float:
-        """Return the time, if a call is possible from here."""
+    def _is_here(self) -> bool:
+        """Return whether this is said on the runtime's own loop; from elsewhere, it has to go through the doorway."""
         if self._state != "open":
             raise RuntimeClosedError(f"this runtime is {self._state}, not open")
         try:
-            here = asyncio.get_running_loop()
+            return asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            here = None
-        if here is not self._loop:
-            raise self._misplaced()
-        return self._loop.time()
+            return False
 
-    def _misplaced(self) -> UsageError:
-        """Say why a call from outside of the runtime's event loop is not possible."""
-        if self._pid != os.getpid():
-            return ForkedRuntimeError(f"this runtime was opened by process {self._pid}; open another in this child")
-        if self._loop.is_closed():
-            return RuntimeClosedError("the event loop of this runtime was closed, and the runtime with it")
-        return WrongLoopError("this runtime belongs to another event loop; calls from others are not possible yet")
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise RuntimeClosedError(f"this runtime is {self._state}, not open")
 
     def _check_opened(self) -> None:
         if self._state in {"new", "opening"}:
             raise RuntimeClosedError(f"this runtime is {self._state}, not open")
 
-    def _demand(self, spec: ActionSpec, trajectory: Trajectory | None) -> Demand:
-        """Return the cost in this runtime's units; resolved once for all calls that stand alike."""
-        reserved, held = (0, 0) if trajectory is None else (self._policy.reserved_cores, trajectory.memory_bytes)
-        known = self._demands.get((id(spec), reserved, held))
-        if known is not None and known[0] is spec:
-            return known[1]
-        demand = resolve(spec, self._core.topology, reserved=reserved * MILLI, memory_held=held)
-        if len(self._demands) >= 10_000:  # `with_options` in a loop must not grow without bound
-            self._demands.clear()
-        self._demands[id(spec), reserved, held] = (spec, demand)
-        return demand
+    # Steering.
+
+    def pause(self) -> None:
+        """Start nothing new from now on: calls and trajectories wait.
+
+        What runs goes on, with the actions that it calls. Deadlines for waiting (`queue_timeout`) go on, too.
+        """
+        self._check_open()
+        self._doorway.do(lambda: self._dispatcher.halt(True))
+
+    async def drain(self) -> None:
+        """Pause, and wait until nothing runs any more, such as before weights are changed or a checkpoint is written.
+
+        How long that takes is up to the running bodies and their `timeout`. Cancelling stops the wait, not the pause.
+
+        Raises:
+            ShutdownError: the runtime is closed meanwhile.
+        """
+        if not self._is_here():
+            await self._doorway.visit(self.drain)
+            return
+        self.pause()
+        await self._dispatcher.until_idle()
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._check_open()
+        self._doorway.do(lambda: self._dispatcher.halt(False))
+
+    async def cancel_group(self, group: str) -> int:
+        """End all actions, waiting and running, of the trajectories of a group that wait or are open.
+
+        Their callers get `GroupCancelledError`, and so does who calls another action in one of these trajectories.
+
+        Returns:
+            How many actions were ended. Their units are back then, except those of bodies that did not listen.
+        """
+        if not self._is_here():
+            return await self._doorway.visit(lambda: self.cancel_group(group))
+        known = [*self._dispatcher.waiters(), *self._workshop.trajectories]
+        members = [found for found in known if isinstance(found, Trajectory) and found.group == group]
+        ended = asyncio.gather(*(trajectory.cancel() for trajectory in members))
+        await settled(ended)
+        return sum(ended.result())
+
+    def set_capacity(self, name: str, capacity: float) -> None:
+        """Change what there is of a resource.
+
+        More can be used at once. What is used beyond less stays until it is given back. Who waits for more than there
+        will ever be gets `InfeasibleError`.
+
+        Args:
+            name: as in `statistics().dimensions`, such as `"cpu"` or `"quota:search/calls"`.
+            capacity: in the units shown there: cores, GiB, calls, tokens, threads; to a thousandth where those are.
+
+        Raises:
+            ConfigurationError: no such resource, or a capacity that it cannot have.
+        """
+        self._check_open()
+        self._doorway.do(lambda: self._set_capacity(name, capacity))
+
+    def _set_capacity(self, name: str, capacity: float) -> None:
+        topology = self._core.topology
+        if name not in topology.index or is_breaker(name):
+            known = ", ".join(repr(other) for other in topology.index if not is_breaker(other))
+            raise ConfigurationError(f"there is no resource {name!r}; there are {known}")
+        dimension = topology.dimensions[topology.index[name]]
+        units = capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError)
+        if name in {CPU, MEMORY} and self._workshop.cpu is not None:
+            self._workshop.cpu.check_capacity(name, units)
+            self._workshop.cpu.resize(name, units)
+        self._dispatcher.set_capacity(topology.index[name], units)
+        self._submitting.forget()
 
     # Trajectories and looking in.
 
     def trajectory(self, *, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> Trajectory:
-        """Return a trajectory to enter with `async with`; see `tangram.trajectory`."""
-        self._check_usable()
+        """Return a trajectory to enter with `async with`, or with `with`; see `tangram.trajectory`."""
+        if not self._is_here():
+            self._doorway.check()
         active = active_var.get()
         if active is not None and not active.ended:  # what it holds and what the action holds could wait for each other
             raise NestedActionError(f"{active.name} → trajectory: an action cannot open a trajectory")
@@ -340,38 +483,53 @@ class Tangram:
             raise ConfigurationError(f"trajectory(image={image!r}) needs a pool that has sandboxes; there is none")
         reserved = self._policy.reserved_cores * MILLI
         demand = trajectory_demand(self._core.topology, memory_bytes=memory_bytes, reserved=reserved)
-        return Trajectory(self, self._workshop, demand, image=image, memory_bytes=memory_bytes, group=group)
+        return Trajectory(
+            self, self._workshop, self._doorway, demand, image=image, memory_bytes=memory_bytes, group=group
+        )
 
     def statistics(self) -> Statistics:
         """Return what waits, what runs, and what is used of each resource right now."""
         self._check_opened()
+        return self._doorway.do(self._statistics)
+
+    def _statistics(self) -> Statistics:
         core = self._core
-        core.advance(self._loop.time())
+        now_s = self._loop.time()
+        core.advance(now_s)
+        breakers = self._workshop.breakers
         return Statistics(
-            waiting=core.waiting,
+            waiting=core.waiting + len(self._workshop.retrying.waiting()),
             running=core.running,
             lingering=tuple(i.name for i in self._workshop.live.values() if i.lingering),
             trajectories=core.trajectories,
             dimensions={
-                d.name: DimensionStatistics(d.capacity / d.scale, core.used(i) / d.scale, core.free(i) / d.scale)
+                d.name: DimensionStatistics(core.capacity(i) / d.scale, core.used(i) / d.scale, core.free(i) / d.scale)
                 for i, d in enumerate(core.topology.dimensions)
+                if not is_breaker(d.name)
             },
+            breakers={} if breakers is None else {name: str(state) for name, state in breakers.states(now_s).items()},
         )
 
     def report(self) -> str:
         """Return a text: action completion times and their parts by action, utilisation by pool, what was learned."""
         self._check_opened()
+        return self._doorway.do(self._report)
+
+    def _report(self) -> str:
+        self._dispatcher.tell()
         now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
-        return render(self._summary, now_s=now_s, learned=self._core.durations.learned())
+        notes = () if self._workshop.breakers is None else self._workshop.breakers.notes(now_s)
+        return render(self._summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
 
     def describe(self) -> str:
         """Say in one line what enforces grants of cores here."""
         self._check_opened()
-        return "no pool of cores" if self._workshop.cpu is None else self._workshop.cpu.describe()
+        cpu = self._workshop.cpu
+        return "no pool of cores" if cpu is None else self._doorway.do(cpu.describe)
 
 
 def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> TrajectoryScope:
-    """Return a trajectory of the current runtime, to be entered with `async with`.
+    """Return a trajectory of the current runtime, to be entered with `async with`; without an event loop, with `with`.
 
     It owns one sandbox, in which its `async def` actions with a `cpu` cost run, one at a time, in the
     order of their calls. It holds memory, and no cores between its actions.
@@ -389,22 +547,22 @@ def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | 
     return current_runtime().trajectory(image=image, memory_gib=memory_gib, group=group)
 
 
+def run_sync(action: BoundAction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Schedule a call of an action on the current runtime and block for it; for callers without an event loop.
+
+    It works in every thread. In the body of a plain function on a thread, this is how an action calls another. A Ctrl-C
+    cancels the call, and is raised when it has ended; a second one is raised at once.
+
+    Raises:
+        UsageError: an event loop runs in this thread (await the action instead), or what was given is not an action.
+        TangramError: as for `run`; what the body raises passes unchanged.
+    """
+    owner = getattr(action, "__self__", None)
+    given = args if owner is None else (owner, *args)
+    return current_runtime().invoke_sync(invocable_of(action), given, kwargs)  # type: ignore[no-any-return]
+
+
 def _cores(cpu: CpuManager | None) -> int:
     """Return how many cores there are: those of the pool, else those that this process may use."""
     offered = [d.capacity // d.scale for d in (cpu.dimensions() if cpu is not None else ()) if d.name == CPU]
     return offered[0] if offered else len(os.sched_getaffinity(0))
-
-
-def _bind(action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    try:
-        action.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ArgumentsError(f"{action.spec.name}{action.signature}: {error}") from None
-
-
-def _key(spec: ActionSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    assert spec.key is not None
-    key = spec.key(*args, **kwargs)
-    if not isinstance(key, str):
-        raise DefinitionError(f"{spec.name}: key= returned {key!r}; it must return a string")
-    return key

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
-from arl_tangram.errors import ConfigurationError, SandboxLostError
-from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox
+from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
+from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, no_cores
 from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, whole
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
@@ -48,13 +48,31 @@ class FakeManager:
     def __init__(self, pool: FakePool) -> None:
         self._pool = pool
         self._ids = itertools.count(1)
-        self.milli_free = pool.cores * MILLI
+        memory = bytes_of_gib(pool.memory_gib, "memory_gib", ConfigurationError)
+        self._capacity = {CPU: pool.cores * MILLI, MEMORY: memory}
+        self._milli_used = 0
         self.sandboxes: set[FakeSandbox] = set()
+
+    @property
+    def milli_free(self) -> int:
+        """Milli-cores that can be granted now."""
+        return max(0, self._capacity[CPU] - self._milli_used)
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers."""
-        memory = bytes_of_gib(self._pool.memory_gib, "memory_gib", ConfigurationError)
-        return Dimension(CPU, self._pool.cores * MILLI, MILLI), Dimension(MEMORY, memory, GIB)
+        return Dimension(CPU, self._capacity[CPU], MILLI), Dimension(MEMORY, self._capacity[MEMORY], GIB)
+
+    def check_capacity(self, name: str, capacity: int) -> None:
+        """Any whole number of cores or bytes will do."""
+        check_whole("FakePool", name, capacity)
+
+    def resize(self, name: str, capacity: int) -> None:
+        """Change what there is of a dimension; what was not checked is a defect of the runtime."""
+        try:
+            self.check_capacity(name, capacity)
+        except ConfigurationError as error:
+            raise AssertionError(f"resized without a check: {error}") from error
+        self._capacity[name] = capacity
 
     def check_image(self, image: str | None) -> None:
         """Any image is fine."""
@@ -77,12 +95,16 @@ class FakeManager:
         """Count a grant; more than is free is a defect of the scheduler."""
         if milli_cores > self.milli_free:
             raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free} are free")
-        self.milli_free -= milli_cores
-        return FakeLease(self, milli_cores)
+        self._milli_used += milli_cores
+        return FakeLease(self, milli_cores, sandbox if isinstance(sandbox, FakeSandbox) else None)
+
+    def give_back(self, milli_cores: int) -> None:
+        """Count the end of a grant."""
+        self._milli_used -= milli_cores
 
     def describe(self) -> str:
         """Say what it is."""
-        return f"fake pool of {self._pool.cores} cores"
+        return f"fake pool of {self._capacity[CPU] // MILLI} cores"
 
     def run(self, argv: Sequence[str]) -> ExecResult:
         """Do what a command does."""
@@ -95,9 +117,12 @@ class FakeLease:
     core_ids: tuple[int, ...] = ()
     usage = ExecUsage(0.0, 0.0)
 
-    def __init__(self, manager: FakeManager, milli_cores: int) -> None:
+    def __init__(self, manager: FakeManager, milli_cores: int, sandbox: FakeSandbox | None = None) -> None:
         self._manager = manager
         self._milli_cores = milli_cores
+        self._sandbox = sandbox
+        if sandbox is not None:
+            sandbox.leases += 1
 
     def needs_cleanup(self) -> bool:
         """Nothing runs."""
@@ -108,8 +133,11 @@ class FakeLease:
 
     def release(self) -> None:
         """Give the cores back, once."""
-        self._manager.milli_free += self._milli_cores
+        self._manager.give_back(self._milli_cores)
         self._milli_cores = 0
+        if self._sandbox is not None:
+            self._sandbox.leases -= 1
+            self._sandbox = None
 
 
 @dataclass(eq=False, slots=True)
@@ -120,6 +148,7 @@ class FakeSandbox:
         id: unique in its manager.
         files: content by path.
         commands: every argv so far.
+        leases: how many actions have cores in it now.
     """
 
     id: str
@@ -127,6 +156,7 @@ class FakeSandbox:
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     commands: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     closed: bool = False
+    leases: int = 0
 
     async def exec(
         self,
@@ -142,6 +172,8 @@ class FakeSandbox:
         """Record a command and return what `on_exec` says."""
         if self.closed:
             raise SandboxLostError(f"the sandbox {self.id} is closed")
+        if not self.leases:
+            raise UsageError(no_cores(self.id))
         self.commands.append(tuple(argv))
         return self._manager.run(argv)
 

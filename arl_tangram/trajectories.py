@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
 from arl_tangram.context import Runtime
+from arl_tangram.doorway import Doorway
 from arl_tangram.errors import (
+    ForkedRuntimeError,
+    GroupCancelledError,
     InfrastructureError,
     NoTrajectoryError,
     RuntimeClosedError,
     ShutdownError,
+    TangramError,
     UsageError,
-    WrongLoopError,
 )
-from arl_tangram.execution import Workshop
+from arl_tangram.execution import calls
 from arl_tangram.managers.manager import ManagedSandbox
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
-from arl_tangram.uninterrupted import settled
+from arl_tangram.uninterrupted import settled, unstoppable
+from arl_tangram.workshop import Workshop
+
+# Said when a trajectory is left: it was ended with the runtime, or belongs to the parent of this forked child.
+_ENDED = (RuntimeClosedError, ShutdownError, ForkedRuntimeError)
 
 
 class Trajectory:
@@ -34,6 +43,7 @@ class Trajectory:
         self,
         runtime: Runtime,
         workshop: Workshop,
+        doorway: Doorway,
         demand: Demand,
         *,
         image: str | None,
@@ -43,6 +53,7 @@ class Trajectory:
         self.runtime = runtime
         self._group = group
         self._workshop = workshop
+        self._doorway = doorway
         self._demand = demand
         self._image = image
         self.memory_bytes = memory_bytes
@@ -52,6 +63,7 @@ class Trajectory:
         self._state: str = "new"  # → waiting → admitted → open → closed
         self._previous: Trajectory | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._cancelled: GroupCancelledError | None = None
         self._admitted: asyncio.Future[None] = workshop.loop.create_future()
 
     @property
@@ -69,6 +81,18 @@ class Trajectory:
         """Whether actions can be called in it."""
         return self._state == "open"
 
+    def check_open(self, action: str) -> None:
+        """Check that an action can be called in it.
+
+        Raises:
+            GroupCancelledError: its group was cancelled.
+            NoTrajectoryError: it is not open.
+        """
+        if self._cancelled is not None:
+            raise GroupCancelledError(f"{action} was called in a trajectory of {self._group!r}, a cancelled group")
+        if not self.is_open:
+            raise NoTrajectoryError(f"{action} was called in a trajectory that is closed")
+
     @property
     def sandbox(self) -> ManagedSandbox | None:
         """Its sandbox; None in a runtime without a pool of cores."""
@@ -83,8 +107,34 @@ class Trajectory:
             SandboxStartError: the sandbox could not be created.
             ShutdownError: the runtime was closed meanwhile.
         """
-        if asyncio.get_running_loop() is not self._workshop.loop:
-            raise WrongLoopError("this trajectory belongs to another event loop")
+        if self._doorway.is_here:
+            await self._enter()
+        else:
+            try:
+                await self._doorway.visit(self._enter)
+            except asyncio.CancelledError:
+                if self._state == "open":  # all the same
+                    await self.aclose()
+                raise
+        self._become_current()
+        return self
+
+    def __enter__(self) -> Self:
+        """Enter it where no event loop runs; see `__aenter__`."""
+        try:
+            self._doorway.wait(self._enter)
+        except KeyboardInterrupt:
+            if self._state == "open":
+                self._doorway.wait(self.aclose, patient=False)
+            raise
+        self._become_current()
+        return self
+
+    def _become_current(self) -> None:
+        self._previous = trajectory_var.get()
+        trajectory_var.set(self)
+
+    async def _enter(self) -> None:
         if self._state != "new":
             raise UsageError("a trajectory can be entered once; call tangram.trajectory() for each")
         if not self.runtime.is_open:
@@ -96,9 +146,6 @@ class Trajectory:
             await self.aclose()
             raise
         self._state = "open"
-        self._previous = trajectory_var.get()
-        trajectory_var.set(self)
-        return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -107,16 +154,29 @@ class Trajectory:
         trajectory_var.set(self._previous)
         await self.aclose()
 
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave it where no event loop runs; see `__aexit__`."""
+        trajectory_var.set(self._previous)
+        if self._state != "closed" or self._closing is not None:
+            with suppress(*_ENDED):
+                self._doorway.wait(self.aclose, patient=not isinstance(exc, KeyboardInterrupt))
+
     async def aclose(self) -> None:
         """End the trajectory: bounded, idempotent; cancelling takes effect when that is done."""
+        if not self._doorway.is_here:
+            with suppress(*_ENDED):
+                await self._doorway.visit(self.aclose)
+            return
         if self._closing is None:
             self._state = "closed"
-            self._closing = self._workshop.loop.create_task(self._close())
+            self._closing = unstoppable(self._close())
         await settled(self._closing)
         self._closing.result()
 
     async def _admission(self) -> None:
-        pending = PendingAction(self._id, self._demand, self._workshop.loop.time())
+        pending = PendingAction(self._id, self._demand, self._workshop.time())
         self._workshop.dispatcher.open(pending, self, group=self.group)
         self._state = "waiting"
         try:
@@ -132,24 +192,45 @@ class Trajectory:
     async def _create_sandbox(self) -> None:
         """Create the sandbox in a task of its own, which `_close` can end if the runtime closes meanwhile."""
         cpu = self._workshop.cpu
-        if cpu is not None and self._closing is None:
+        if cpu is not None and self._closing is None and self._cancelled is None:
             self._creating = self._workshop.loop.create_task(
                 cpu.create_sandbox(image=self._image, memory_bytes=self.memory_bytes)
             )
             await asyncio.wait([self._creating])
+        if self._cancelled is not None:
+            raise self._cancelled
         if self._closing is not None:
             raise ShutdownError("the runtime was closed while a trajectory was opening")
         if self._creating is not None:
             self._sandbox = self._creating.result()
 
+    async def cancel(self) -> int:
+        """End its actions that wait or run, or its own wait for admission, because its group is cancelled.
+
+        Returns:
+            How many actions were ended.
+        """
+        self._cancelled = GroupCancelledError(f"the group {self._group!r} was cancelled")
+        if self._state == "waiting":
+            self._workshop.dispatcher.withdraw(self._id)
+            self._refuse(self._cancelled)
+        elif self._creating is not None:
+            self._creating.cancel()  # if it is created already, this does nothing
+        return await self._end_actions(lambda _: GroupCancelledError(f"the group {self._group!r} was cancelled"))
+
+    async def _end_actions(self, why: Callable[[str], TangramError]) -> int:
+        """End its actions, wait for those that listen, for the grace time, and return how many there were."""
+        ended = [i for i in calls(self._workshop) if i.pending.trajectory == self._id and not i.ended]
+        for invocation in ended:
+            invocation.call_off(why(invocation.name))
+        tasks = [i.task for i in ended if i.task is not None and not i.lingering]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._workshop.kill_grace_s)
+        return len(ended)
+
     async def _close(self) -> None:
         try:
-            ended = [i for i in self._workshop.invocations() if i.pending.trajectory == self._id]
-            for invocation in ended:
-                invocation.call_off(NoTrajectoryError(f"the trajectory ended while {invocation.name} was in it"))
-            tasks = [i.task for i in ended if i.task is not None and not i.lingering]
-            if tasks:
-                await asyncio.wait(tasks, timeout=self._workshop.kill_grace_s)
+            await self._end_actions(lambda name: NoTrajectoryError(f"the trajectory ended while {name} was in it"))
             if self._creating is not None:
                 await self._remove_sandbox(self._creating)
         finally:

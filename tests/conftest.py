@@ -18,7 +18,7 @@ pytest_plugins = ["pytester"]
 
 HERE = Path(__file__).parent
 # Tests that work with real files, processes and sockets: there, a file descriptor is a thing that can be lost.
-WITH_DESCRIPTORS = ("contract", "integration", "service")
+WITH_DESCRIPTORS = ("cases", "contract", "integration", "service")
 
 # deadline=None: a slow machine is no failure. The nightly profile is chosen with --hypothesis-profile=nightly.
 _SLOW = [HealthCheck.too_slow]

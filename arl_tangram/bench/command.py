@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arl_tangram.bench import orders, plan, schedule, show
+from arl_tangram.bench import faults, inflight, orders, plan, schedule, show
 from arl_tangram.bench.contenders import SLOTS, Traced, in_process
 from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.machine import Machine, read_machine
@@ -238,5 +238,17 @@ _BENCHES = {
         "Measure how long the scheduler decides under load; exit 1 if a promise breaks.",
         plan.add_options,
         lambda found: plan.run(plan.read(found)),
+    ),
+    "inflight": _Bench(
+        "what 50,000 actions in flight cost",
+        "Measure memory per waiting action and the lag of the loop with 50,000 in flight; exit 1 if a promise breaks.",
+        inflight.add_options,
+        lambda found: inflight.run(inflight.read(found)),
+    ),
+    "faults": _Bench(
+        "what bodies can do, and what is left of it",
+        "Have every fault in bodies of every kind and tell what became of the runtime; exit 1 if a promise breaks.",
+        faults.add_options,
+        lambda found: faults.run(faults.read(found)),
     ),
 }

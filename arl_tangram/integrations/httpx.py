@@ -3,6 +3,9 @@
 Outside of actions, a request waits for its quota as an action of its own on the current runtime, and holds it until its
 response is closed. In an action, which must hold the quota already, the request is part of it and takes nothing.
 Nothing is sent twice: what to do with an answer of 429 is up to the caller; others wait meanwhile.
+
+The quota's breaker is told of every request: an answer of 500 or more and a fault of the connection are failures; every
+other answer is a success once its content has been read; 429, and what the client has done wrong itself, is neither.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from typing import cast
@@ -18,13 +22,15 @@ import httpx
 
 from arl_tangram.action import AsyncAction, action
 from arl_tangram.context import ActiveAction, Quota, active_var, current_quota
-from arl_tangram.errors import ConfigurationError
+from arl_tangram.errors import ConfigurationError, NoActionError
+from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.retry_after import asked_to_wait_s
 from arl_tangram.model.cost import QuotaUse
 from arl_tangram.model.quantities import quota_name, seconds
 
 _logger = logging.getLogger(__name__)
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_OWN_FAULTS = (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 _REMEMBERED_ACTIONS = 256
 
 
@@ -86,6 +92,7 @@ class QuotaTransport(httpx.AsyncBaseTransport):
             InfeasibleError: the runtime has no such quota, or never enough of it; or this is in an action that does not
                 declare the quota.
             QueueTimeout: it waited for longer than `queue_timeout`.
+            BackendDownError: the quota's breaker lets nothing through, because what is behind it is down.
         """
         active = active_var.get()
         if active is not None and not active.ended:
@@ -95,7 +102,7 @@ class QuotaTransport(httpx.AsyncBaseTransport):
             self._count(active, held)
             response = await self._send(request, held)
             self._report(response, held)
-            return response
+            return await _watched(response, _WatchedStream(response, held))
         hold = _Hold()
         await hold.begin(self._action(self._tokens(request) if callable(self._tokens) else self._tokens))
         try:
@@ -106,8 +113,7 @@ class QuotaTransport(httpx.AsyncBaseTransport):
                 hold.settle(tokens=0, calls=0)
             hold.release()
             raise
-        response.stream = _HeldStream(response, hold, self._used)
-        return response
+        return await _watched(response, _HeldStream(response, hold, self._used))
 
     async def aclose(self) -> None:
         """Close the transport that carries out the requests."""
@@ -116,7 +122,11 @@ class QuotaTransport(httpx.AsyncBaseTransport):
     async def _send(self, request: httpx.Request, quota: Quota) -> httpx.Response:
         if self._authorize is not None and quota.key is not None:
             self._authorize(request, quota.key)
-        return await self._transport.handle_async_request(request)
+        try:
+            return await self._transport.handle_async_request(request)
+        except httpx.TransportError as error:
+            _blame(error, quota)
+            raise
 
     def _count(self, active: ActiveAction, quota: Quota) -> None:
         """Charge an action for requests that it did not declare."""
@@ -135,13 +145,15 @@ class QuotaTransport(httpx.AsyncBaseTransport):
                 )
 
     def _report(self, response: httpx.Response, quota: Quota) -> None:
-        """Pause the quota if the server says so."""
+        """Pause the quota if the server says so, and tell its breaker of an error of the server."""
         if response.status_code in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
             wait_s = asked_to_wait_s(response.headers)
             if wait_s is None and response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
                 wait_s = self._pause_s
             if wait_s is not None:
                 quota.retry_after(wait_s)
+        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _tell(quota.failed)
 
     def _declared(self, tokens: float) -> AsyncAction[[_Hold], None]:
         """Return the action that a request of so many tokens waits as."""
@@ -198,6 +210,7 @@ class _Hold:
 
     async def until_released(self, quota: Quota) -> None:
         """Hold the quota: the body of the action."""
+        cast(QuotaHandle, quota).say(None)  # how the request goes is said by its response, not by this body's end
         self._granted.set_result(quota)
         await self._released
 
@@ -223,22 +236,73 @@ class _Hold:
             await asyncio.wait((self._task,))
 
 
-class _HeldStream(httpx.AsyncByteStream):
+def _blame(error: httpx.TransportError, quota: Quota) -> None:
+    """Tell the breaker of a fault of the connection; one of the client's own is neither a failure nor a success."""
+    if isinstance(error, _OWN_FAULTS):
+        cast(QuotaHandle, quota).say(None)
+    else:
+        _tell(quota.failed)
+
+
+def _tell(say: Callable[[], None]) -> None:
+    """Say something about a quota, if the action that holds it, or the runtime, has not ended meanwhile."""
+    with suppress(NoActionError):
+        say()
+
+
+async def _watched(response: httpx.Response, stream: _WatchedStream) -> httpx.Response:
+    """Return a response with another stream."""
+    response.stream = stream
+    if response.is_closed:  # such as from a cache: its content is here, and nobody will read or close the stream
+        await stream.aclose()
+    return response
+
+
+class _WatchedStream(httpx.AsyncByteStream):
+    """The content of a response; tells the breaker how its delivery went."""
+
+    def __init__(self, response: httpx.Response, quota: Quota) -> None:
+        self._stream = cast(httpx.AsyncByteStream, response.stream)
+        self._status_code = response.status_code
+        self._quota = quota
+        self._told = response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except httpx.TransportError as error:
+            if not self._told:
+                self._told = True
+                _blame(error, self._quota)
+            raise
+        except asyncio.CancelledError:
+            self._told = True  # nobody waited for the end
+            raise
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        if not self._told and self._status_code != HTTPStatus.TOO_MANY_REQUESTS:
+            self._told = True
+            _tell(self._quota.succeeded)
+        await self._stream.aclose()
+
+
+class _HeldStream(_WatchedStream):
     """The content of a response, which holds the quota until it is closed."""
 
     def __init__(
         self, response: httpx.Response, hold: _Hold, used: Callable[[httpx.Response], float | None] | None
     ) -> None:
-        self._stream = cast(httpx.AsyncByteStream, response.stream)
-        self._status_code = response.status_code
+        super().__init__(response, hold.quota)
         self._headers = response.headers
         self._hold = hold
         self._used = used
-        self._content: list[bytes] = []
-        self._complete = False
+        self._complete = response.is_closed and response.is_stream_consumed
+        self._content = [response.content] if self._complete else []
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
+        async for chunk in super().__aiter__():
             if self._used is not None:
                 self._content.append(chunk)
             yield chunk
@@ -247,7 +311,7 @@ class _HeldStream(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the response, settle what it used, and give the quota back."""
         try:
-            await self._stream.aclose()
+            await super().aclose()
             self._settle()
         finally:
             await self._hold.end()

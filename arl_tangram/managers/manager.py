@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.sandbox import Sandbox
-from arl_tangram.model.topology import Dimension
+from arl_tangram.model.topology import CPU, MEMORY, Dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,23 @@ class CpuManager(Protocol):
         """Raise `ConfigurationError` if trajectories cannot have this image."""
         ...
 
+    def check_capacity(self, name: str, capacity: int) -> None:
+        """Raise `ConfigurationError` unless `resize` can do this; changes nothing.
+
+        Args:
+            name: a dimension that it offers.
+            capacity: milli-cores or bytes.
+        """
+        ...
+
+    def resize(self, name: str, capacity: int) -> None:
+        """Change what there is of a dimension, after `check_capacity`; synchronous, cannot fail.
+
+        Nothing is taken from what is in use. What is in use beyond the new capacity is retired when it comes back,
+        and until then the caller asks for no more.
+        """
+        ...
+
     async def start(self) -> None:
         """Probe what is permitted here and sweep what killed runs left behind."""
         ...
@@ -97,6 +116,29 @@ class CpuManager(Protocol):
     def describe(self) -> str:
         """Say in one line what enforces the grants here."""
         ...
+
+
+def check_whole(pool: str, name: str, capacity: object) -> None:
+    """Raise `ConfigurationError` unless a capacity is whole cores, or bytes, and at least one."""
+    if name not in (CPU, MEMORY):
+        raise ConfigurationError(f"a {pool} has {CPU} and {MEMORY}, no {name!r}")
+    least = MILLI if name == CPU else 1
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < least or capacity % least:
+        needed = f"whole cores, at least one ({MILLI} milli-cores)" if name == CPU else "whole bytes, at least one"
+        raise ConfigurationError(f"a {pool} with {name}={capacity!r}: {needed} are needed")
+
+
+def in_words(name: str, capacity: int) -> str:
+    """Say a capacity as people do."""
+    return f"{capacity // MILLI} cores" if name == CPU else f"{capacity / GIB:.1f} GiB"
+
+
+def no_cores(sandbox_id: str) -> str:
+    """Say why a command does not run: the text of the `UsageError`."""
+    return (
+        f"no action has cores in sandbox {sandbox_id} now, which commands need: none is running in it, "
+        "or the running one has lent its cores while it waits for actions that it called"
+    )
 
 
 class CpuPool(Protocol):

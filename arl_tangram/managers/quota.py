@@ -8,9 +8,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import cast
 
 from arl_tangram.errors import ConfigurationError, NoActionError
+from arl_tangram.managers.breaker import MOST_AT_ONCE, Breaker
 from arl_tangram.managers.retry_after import parse_retry_after
 from arl_tangram.model.quantities import MILLI, quota_name, seconds, thousandths, whole
-from arl_tangram.model.topology import Dimension, quota_calls, quota_concurrency, quota_tokens
+from arl_tangram.model.topology import Dimension, quota_breaker, quota_calls, quota_concurrency, quota_tokens
 
 LONGEST_PAUSE_S = 3600.0
 _MOST = 1 << 40
@@ -37,9 +38,12 @@ class Quota:
         keys: API keys, each with all these limits for itself. A call takes the one with most room, and finds it as
             `current_quota(name).key`. They are not written anywhere.
         longest_pause_s: the most seconds for which a `Retry-After` is obeyed.
+        breaker: when to stop sending calls to what fails again and again; with keys, each key is stopped by itself, and
+            the others go on. None for never.
 
     Raises:
-        ConfigurationError: no limit, a number without its `period_s` or the reverse, or a value that is not possible.
+        ConfigurationError: neither a limit nor a breaker, a number without its `period_s` or the reverse, or a value
+            that is not possible.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Quota:
     total_tokens: int | None = None
     keys: Sequence[str] = field(default=(), repr=False)
     longest_pause_s: float = LONGEST_PAUSE_S
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         what = f"Quota({self.name!r})"
@@ -70,9 +75,12 @@ class Quota:
             seconds(self.period_s, f"{what}: period_s", ConfigurationError)
         seconds(self.longest_pause_s, f"{what}: longest_pause_s", ConfigurationError)
         object.__setattr__(self, "keys", _keys(self.keys, what))
+        if not isinstance(self.breaker, Breaker | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"{what}: breaker= takes a Breaker, not {self.breaker!r}")
         if not self.dimensions():
             raise ConfigurationError(
-                f"{what} needs a limit: calls= or tokens= with period_s=, concurrency=, total_calls= or total_tokens="
+                f"{what} needs a limit: calls= or tokens= with period_s=, concurrency=, total_calls= or total_tokens=; "
+                "or a breaker="
             )
 
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -92,10 +100,16 @@ class Quota:
                     dimensions.append(Dimension(named(self.name, key, math.inf), total * MILLI, MILLI, math.inf))
             if self.concurrency is not None:
                 dimensions.append(Dimension(quota_concurrency(self.name, key), self.concurrency * MILLI, MILLI))
+            if self.breaker is not None:
+                dimensions.append(Dimension(quota_breaker(self.name, key), MOST_AT_ONCE))
         return tuple(dimensions)
 
 
 def _ended(_calls: int | None, _tokens: int | None) -> bool:
+    return False
+
+
+def _nothing_to_say(_failed: bool | None) -> bool:
     return False
 
 
@@ -109,15 +123,20 @@ class QuotaHandle:
             whether the call still holds the quota.
         key: which of the quota's keys the call takes; None if it has none.
         longest_pause_s: the most seconds for which a `Retry-After` is obeyed.
+        say: tells the breaker that the call failed or not, or (None) that its end says nothing about that; returns
+            whether the call still holds the quota.
     """
 
     pause: Callable[[float], None]
     count: Callable[[int | None, int | None], bool] = field(default=_ended)
     key: str | None = field(default=None, repr=False)
     longest_pause_s: float = LONGEST_PAUSE_S
+    say: Callable[[bool | None], bool] = field(default=_nothing_to_say)
 
     def retry_after(self, value: float | str, *, date: str | None = None) -> None:
         """Grant nothing of this quota, or of this key of it, for some time from now; the latest deadline counts.
+
+        For the quota's breaker, such a call is neither a success nor a failure.
 
         Args:
             value: what the server asked for: seconds from 0, as a number or as the text of a `Retry-After` header, or
@@ -128,7 +147,28 @@ class QuotaHandle:
         Raises:
             ValueError: neither finite seconds from 0 nor an HTTP date.
         """
-        self.pause(min(parse_retry_after(value, date=date), self.longest_pause_s))
+        pause_s = parse_retry_after(value, date=date)
+        self.say(None)
+        self.pause(min(pause_s, self.longest_pause_s))
+
+    def failed(self) -> None:
+        """Tell the quota's breaker, if it has one, that what is behind it does not work; counts at once.
+
+        For bodies that catch the error. How a call ends that has said `failed()` or `succeeded()` counts for nothing;
+        one that sends several requests may say it for each.
+
+        Raises:
+            NoActionError: the action has ended.
+        """
+        self._say("failed()", failed=True)
+
+    def succeeded(self) -> None:
+        """Tell the quota's breaker, if it has one, that what is behind it works, whatever the body raises later.
+
+        Raises:
+            NoActionError: the action has ended.
+        """
+        self._say("succeeded()", failed=False)
 
     def settle(self, *, tokens: float | None = None, calls: float | None = None) -> None:
         """Say what the call really used; what was reserved beyond that is free at once.
@@ -150,6 +190,10 @@ class QuotaHandle:
         used_tokens = None if tokens is None else thousandths(tokens, "settle(tokens=)", ConfigurationError)
         if not self.count(used_calls, used_tokens):
             raise NoActionError("settle() was called after the action had ended")
+
+    def _say(self, what: str, *, failed: bool) -> None:
+        if not self.say(failed):
+            raise NoActionError(f"{what} was called after the action had ended")
 
 
 def _is_number(limit: object) -> bool:

@@ -74,6 +74,46 @@ class PolicyRefused(NamedTuple):
     reason: str
 
 
+class ActionLent(NamedTuple):
+    """A running action waits for those that it called: others may have its turn and `units` (integer) of its cores."""
+
+    at_s: float
+    id: int
+    units: int
+
+
+class ActionResumed(NamedTuple):
+    """An action that had lent has its turn and the same `units` (integer) of its cores again."""
+
+    at_s: float
+    id: int
+    units: int
+
+
+class UnitsSettled(NamedTuple):
+    """A running call counts for `units` (integer) of a rate or a budget (its index), not for what it did before."""
+
+    at_s: float
+    id: int
+    dimension: int
+    units: int
+
+
+class CapacityChanged(NamedTuple):
+    """A dimension (its index) has another capacity, in integer units, from now on."""
+
+    at_s: float
+    dimension: int
+    capacity: int
+
+
+class Paused(NamedTuple):
+    """From now on nothing new starts, or (not `paused`) does again."""
+
+    at_s: float
+    paused: bool
+
+
 Event = (
     ActionSubmitted
     | ActionDeferred
@@ -83,4 +123,9 @@ Event = (
     | TrajectoryOpened
     | TrajectoryClosed
     | PolicyRefused
+    | ActionLent
+    | ActionResumed
+    | UnitsSettled
+    | CapacityChanged
+    | Paused
 )

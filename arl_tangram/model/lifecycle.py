@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from arl_tangram.errors import InfrastructureError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import Speedup
 
@@ -46,6 +47,9 @@ class ActionSpec:
         queue_timeout: seconds that a call may wait, or None.
         duration_s: expected seconds on one unit (the least units, if cores are elastic from more), or None.
         key: a function of the call's arguments; calls with the same key share what is learned.
+        idempotent: whether running it twice does no harm.
+        retries: how often a call that failed is tried again, at most.
+        retry_on: after which errors.
     """
 
     name: str
@@ -56,6 +60,9 @@ class ActionSpec:
     queue_timeout: float | None = None
     duration_s: float | None = None
     key: Callable[..., object] | None = None
+    idempotent: bool = False
+    retries: int = 0
+    retry_on: tuple[type[Exception], ...] = (InfrastructureError,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,10 @@ class PendingAction(NamedTuple):
         trajectory: id of the trajectory, or None.
         turn: whether it takes the turn in the trajectory's sandbox.
         rank: its place among those of its priority: lower first, and by id where it is equal; set by the core.
+        parent: id of the running action that called it, or None.
+        since_s: when it was first submitted, if it was tried before: its place counts from then; else None.
+        inherited: where it stands if a running action called it: its priority, its rank, and the id that it stands for;
+            set by the core.
     """
 
     id: int
@@ -118,6 +129,9 @@ class PendingAction(NamedTuple):
     trajectory: int | None = None
     turn: bool = False
     rank: float = 0.0
+    parent: int | None = None
+    since_s: float | None = None
+    inherited: tuple[int, float, int] | None = None
 
 
 class RunningAction(NamedTuple):

@@ -49,8 +49,22 @@ def quota_name(value: object, what: str, error: type[TangramError]) -> str:
 
 
 def bytes_of_gib(value: object, what: str, error: type[TangramError]) -> int:
-    """Return GiB from 0 as whole bytes, rounded up."""
-    return math.ceil(Fraction(_amount(value, what, error)) * GIB)
+    """Return GiB from 0 as whole bytes.
+
+    Rounded down, so that parts which add up to a whole fit in it, and to one byte at least if there is anything.
+    """
+    exact = Fraction(_amount(value, what, error)) * GIB
+    return max(1, math.floor(exact)) if exact else 0
+
+
+def capacity_units(value: object, scale: int, what: str, error: type[TangramError]) -> int:
+    """Return a capacity above 0 in integer units, `scale` of them in a whole one; rounded up where that is a byte."""
+    if scale == 1:
+        return whole(value, what, error, least=1)
+    units = bytes_of_gib(value, what, error) if scale == GIB else thousandths(value, what, error)
+    if units == 0:
+        raise error(f"{what} must be above 0")
+    return units
 
 
 def _amount(value: object, what: str, error: type[TangramError]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,13 @@ class Statistics:
     """The state of a runtime.
 
     Attributes:
-        waiting: calls and trajectories that wait.
+        waiting: calls and trajectories that wait, those that wait to be tried again included.
         running: calls that hold units.
         lingering: names of actions whose caller was answered and whose body still holds units.
         trajectories: open trajectories.
         dimensions: each counted resource by name, such as `cpu` or `quota:search/calls`.
+        breakers: for each quota with a breaker, `"closed"`, `"open"`, `"probing"` or `"down"`; by the name of the quota
+            and, if it has several keys, the number of the key: `search#2`.
     """
 
     waiting: int
@@ -38,3 +40,4 @@ class Statistics:
     lingering: tuple[str, ...]
     trajectories: int
     dimensions: Mapping[str, DimensionStatistics]
+    breakers: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CPU = "cpu"
 MEMORY = "memory"
 THREADS = "threads"
 PROCESSES = "processes"
-_QUOTA = re.compile(r"quota:(?P<name>[^#/]+)(#(?P<key>[0-9]{1,9}))?/(?P<counted>calls|tokens|concurrency)(/[^/]+)?")
+_BREAKER = "breaker"
+_QUOTA = re.compile(
+    r"quota:(?P<name>[^#/]+)(#(?P<key>[0-9]{1,9}))?/(?P<counted>calls|tokens|concurrency|breaker)(/[^/]+)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,17 @@ class QuotaKey:
         calls: indices of those that count calls: one for each window, and the budget.
         tokens: indices of those that count tokens.
         concurrency: indices of the one that counts calls in flight, if there is one.
+        breaker: indices of the one that its breaker, if it has one, opens and closes.
     """
 
     calls: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
     concurrency: tuple[int, ...] = ()
+    breaker: tuple[int, ...] = ()
 
     def all(self) -> tuple[int, ...]:
         """Return all of them."""
-        return self.calls + self.tokens + self.concurrency
+        return self.calls + self.tokens + self.concurrency + self.breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,12 @@ class Topology:
         object.__setattr__(self, "index", {d.name: i for i, d in enumerate(ordered)})
         object.__setattr__(self, "quotas", _quotas(d.name for d in ordered))
 
+    def with_capacity(self, dimension: int, units: int) -> Topology:
+        """Return the same with another capacity of one dimension (its index), in integer units."""
+        changed = list(self.dimensions)
+        changed[dimension] = replace(changed[dimension], capacity=units)
+        return Topology(changed)
+
 
 def quota_calls(name: str, key: int = 0, window_s: float | None = None) -> str:
     """Return the name of a dimension that counts a quota's calls.
@@ -91,6 +102,16 @@ def quota_tokens(name: str, key: int = 0, window_s: float | None = None) -> str:
 def quota_concurrency(name: str, key: int = 0) -> str:
     """Return the name of the dimension that counts a quota's calls in flight."""
     return f"{_quota(name, key)}/concurrency"
+
+
+def quota_breaker(name: str, key: int = 0) -> str:
+    """Return the name of the dimension that a quota's breaker opens and closes."""
+    return f"{_quota(name, key)}/{_BREAKER}"
+
+
+def is_breaker(name: str) -> bool:
+    """Whether a dimension is that of a breaker: no resource, and of no interest to users."""
+    return name.endswith(f"/{_BREAKER}")
 
 
 def _quota(name: str, key: int) -> str:

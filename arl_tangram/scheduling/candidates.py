@@ -53,10 +53,10 @@ class Candidates:
         """Take the candidates, of the dimensions that changed or are tied to those that did."""
         gathered = Gathered()
         ledger, queue, fixed = self._ledger, self._queue, gathered.fixed
-        blocked = this.skip
+        blocked = this.skip | this.barred
         heads = queue.heads(changed)
         while heads:
-            lane = heads[0][3]
+            lane = heads[0][1]
             if lane.mask & blocked:
                 heapq.heappop(heads)
                 continue
@@ -92,7 +92,7 @@ class Candidates:
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (*place(following), lane))
+                heapq.heapreplace(heads, (place(following), lane))
         return gathered
 
     def put_back(self, taken: Iterable[PendingAction], this: Round) -> None:

@@ -5,7 +5,7 @@ Plain classes: they are made for every turn of the loop, and a dataclass takes t
 
 from __future__ import annotations
 
-from arl_tangram.errors import InfeasibleError
+from arl_tangram.errors import TangramError
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 
 
@@ -16,20 +16,27 @@ class Decisions:
         started: actions whose units are promised.
         opened: ids of trajectories that were admitted.
         expired: ids of actions that waited longer than their `queue_timeout`.
-        exhausted: ids of actions that ask for more of a budget than is left, each with the error that says so.
+        resumed: actions that had lent and have all that they had again.
+        impossible: ids of actions and trajectories that can never start any more, each with the error that says why.
         more: whether `decide` stopped at its bound and should be called again soon.
         refused: why the policy is not asked any more, in the call that found out.
     """
 
-    __slots__ = ("exhausted", "expired", "more", "opened", "refused", "started")
+    __slots__ = ("expired", "impossible", "more", "opened", "refused", "resumed", "started")
 
     def __init__(self) -> None:
         self.started: list[RunningAction] = []
         self.opened: list[int] = []
         self.expired: list[int] = []
-        self.exhausted: list[tuple[int, InfeasibleError]] = []
+        self.resumed: list[RunningAction] = []
+        self.impossible: list[tuple[int, TangramError]] = []
         self.more = False
         self.refused: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to carry out."""
+        return bool(self.started or self.opened or self.expired or self.impossible or self.resumed)
 
 
 class Round:
@@ -38,6 +45,7 @@ class Round:
     Attributes:
         now_s: the time.
         skip: bits of dimensions that are not looked at: they were planned by earlier calls of the same round.
+        barred: bits of blocks that hold from the start.
         decisions: its answer so far.
         deferred: who is deferred, with the dimension that each then blocks.
         original: for those that were placed, the actions as they waited.
@@ -45,11 +53,12 @@ class Round:
         full: bits of those with more candidates than one plan takes.
     """
 
-    __slots__ = ("decisions", "deferred", "full", "now_s", "original", "planned", "skip")
+    __slots__ = ("barred", "decisions", "deferred", "full", "now_s", "original", "planned", "skip")
 
     def __init__(self, now_s: float, skip: int) -> None:
         self.now_s = now_s
         self.skip = skip
+        self.barred = 0
         self.decisions = Decisions()
         self.deferred: dict[int, int] = {}
         self.original: dict[int, PendingAction] = {}

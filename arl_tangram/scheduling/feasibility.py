@@ -94,12 +94,35 @@ def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
     needed = dict((*demand.places, demand)[0].fixed)  # places differ in their quotas, of which no trajectory holds any
     for index, units in held.fixed:
         dimension, asked = topology.dimensions[index], needed.get(index, 0)
-        if asked + units > dimension.capacity:
+        if asked and asked + units > dimension.capacity:
             raise InfeasibleError(
                 f"{demand.name} asks for {asked / dimension.scale:g} of {dimension.name}; it has "
                 f"{dimension.capacity / dimension.scale:g} in all, and the action's own trajectory holds "
                 f"{units / dimension.scale:g} of them"
             )
+
+
+def check_capacity(demand: Demand, topology: Topology) -> None:
+    """Check that there is enough of everything for a demand that was resolved when there was more.
+
+    Raises:
+        InfeasibleError: there is not, in any of its places.
+    """
+    lacking: tuple[Dimension, int] | None = None
+    for placed in demand.places or (demand,):
+        least = list(placed.fixed)
+        if placed.elastic is not None:
+            least.append((placed.elastic, placed.options[0]))
+        beyond = [(topology.dimensions[d], units) for d, units in least if units > topology.dimensions[d].capacity]
+        if not beyond:
+            return
+        lacking = beyond[0]
+    if lacking is not None:
+        dimension, asked = lacking
+        raise InfeasibleError(
+            f"{demand.name} asks for {asked / dimension.scale:g} of {dimension.name}; by now it has "
+            f"{dimension.capacity / dimension.scale:g} in all"
+        )
 
 
 def no_budget(demand: Demand, dimension: Dimension, free: int) -> InfeasibleError:
@@ -140,6 +163,7 @@ def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tok
     """Return what an action takes with one key; also no tokens: it waits while those are overdrawn."""
     amounts = [(index, calls, "calls") for index in key.calls + key.concurrency]
     amounts += [(index, tokens, "tokens") for index in key.tokens]
+    amounts += [(index, 1, "call") for index in key.breaker]
     return [
         (_dimension(spec, topology, topology.dimensions[index].name, amount, f"{amount / MILLI:g} {what}"), amount)
         for index, amount, what in amounts

@@ -2,7 +2,10 @@
 
 Units of a rate are used for a window of time that starts with the grant, those of a budget for ever, and all others
 until they are given back. A promised unit counts as used from the promise on. Nothing is granted that is not free, so
-free >= 0; only a call that says afterwards that it used more of a rate or a budget than it was granted can overdraw it.
+free >= 0; only a call that says afterwards that it used more of a rate or a budget than it was granted, or less
+capacity of either, can overdraw it.
+
+The capacity of what is held is never below what is in use: less takes effect as units return.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ class Ledger:
 
     Attributes:
         free: integer units of each dimension.
+        target: the capacity of each dimension once what is used beyond it has returned.
         changed: bits of the dimensions of which something returned, or may be granted again, since this was cleared.
         budgets: bits of the dimensions of which nothing ever returns.
+        rates: bits of those of which units return by time.
         charged: what calls that run have settled: by call and dimension, when each part comes back, and its units.
     """
 
     def __init__(self, topology: Topology) -> None:
         self.free = [dimension.capacity for dimension in topology.dimensions]
-        self._capacity = tuple(self.free)
+        self.target = list(self.free)
+        self._capacity = list(self.free)
+        self._shrinking = 0
         lengths = {i: d.window_s for i, d in enumerate(topology.dimensions) if d.window_s is not None}
         self._windows = {i: Window(length_s) for i, length_s in lengths.items() if math.isfinite(length_s)}
         self._in_budget = {i: 0 for i, length_s in lengths.items() if math.isinf(length_s)}
@@ -36,6 +43,11 @@ class Ledger:
         self._paused = 0
         self.changed = 0
         self.budgets = sum(1 << dimension for dimension in self._in_budget)
+        self.rates = sum(1 << dimension for dimension in self._windows)
+
+    def capacity(self, dimension: int) -> int:
+        """Units of a dimension, free or used."""
+        return self._capacity[dimension]
 
     def used(self, dimension: int) -> int:
         """Units of a dimension in use."""
@@ -51,6 +63,19 @@ class Ledger:
         if demand.elastic is not None and demand.options[0] > free[demand.elastic]:
             lacking |= 1 << demand.elastic
         return lacking
+
+    def can_be_free(self, budget: int) -> int:
+        """Units of a budget that are free, or become free if all that run settle for nothing."""
+        return self.free[budget] + self._in_budget[budget]
+
+    def charged_for(self, running: RunningAction) -> list[tuple[int, int]]:
+        """Pairs of a budget and the units that a running call counts for."""
+        charged = self.charged.get(running.pending.id, {})
+        return [
+            (dimension, sum([units for _, units in charged[dimension]]) if dimension in charged else granted)
+            for dimension, granted in running.pending.demand.fixed
+            if dimension in self._in_budget
+        ]
 
     def exhausted(self, demand: Demand) -> int | None:
         """Return a budget of which a demand can never get enough, because too little can still come back of it."""
@@ -81,6 +106,46 @@ class Ledger:
                 self._in_budget[dimension] -= amount
         if demand.elastic is not None:
             self.free[demand.elastic] += units
+        if self._shrinking:
+            self._shrink()
+
+    def lend(self, dimension: int, units: int) -> None:
+        """Return units that are held, until `regain`."""
+        self.free[dimension] += units
+        self.changed |= 1 << dimension
+        if self._shrinking:
+            self._shrink()
+
+    def regain(self, dimension: int, units: int) -> None:
+        """Use units again that were lent; where there are less by now, nothing else is in use."""
+        self.free[dimension] -= units
+        if self.free[dimension] < 0:
+            self._capacity[dimension] -= self.free[dimension]
+            self.free[dimension] = 0
+            self._shrinking |= 1 << dimension
+
+    def resize(self, dimension: int, units: int) -> None:
+        """Let a dimension have so many units; of what is held, less than are used takes effect as they return."""
+        used = self.used(dimension)
+        self.target[dimension] = units
+        capacity = units if dimension in self._stays else max(units, used)
+        self._capacity[dimension] = capacity
+        self.free[dimension] = capacity - used
+        self.changed |= 1 << dimension
+        if capacity > units:
+            self._shrinking |= 1 << dimension
+        else:
+            self._shrinking &= ~(1 << dimension)
+
+    def _shrink(self) -> None:
+        """Take what is free of the dimensions that have more than they are to have."""
+        for dimension, target in enumerate(self.target):
+            if self._shrinking >> dimension & 1:
+                less = min(self.free[dimension], self._capacity[dimension] - target)
+                self.free[dimension] -= less
+                self._capacity[dimension] -= less
+                if self._capacity[dimension] == target:
+                    self._shrinking &= ~(1 << dimension)
 
     def undo(self, demand: Demand, units: int) -> None:
         """Take back a `take` of the same decision, units of rates and budgets included."""

@@ -12,10 +12,11 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
-from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.completions import Completions
 from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.policy import Candidate, Group, Plan, Policy
 from arl_tangram.scheduling.queue import WaitingQueue
 
@@ -32,12 +33,23 @@ class Planning:
         policy: what is asked.
         durations: what is expected of actions.
         queue: who waits.
+        ledger: what there is.
+        kept: units of each dimension that callers keep while they wait for what they have called: for a policy, these
+            are not there, as they return only when others have run.
 
     Attributes:
         refused: why the policy is not asked any more, or None.
     """
 
-    def __init__(self, topology: Topology, policy: Policy, durations: Durations, queue: WaitingQueue) -> None:
+    def __init__(  # noqa: PLR0917 - the parts of one core
+        self,
+        topology: Topology,
+        policy: Policy,
+        durations: Durations,
+        queue: WaitingQueue,
+        ledger: Ledger,
+        kept: Sequence[int],
+    ) -> None:
         self.refused: str | None = None
         self.completions = [Completions() for _ in topology.dimensions]
         self.arrivals: list[deque[tuple[float, PendingAction]]] = [
@@ -45,9 +57,11 @@ class Planning:
         ]
         self.arrived = [0] * len(topology.dimensions)
         self.topology = topology
-        self._policy = policy
+        self.policy = policy
         self._durations = durations
         self._queue = queue
+        self._target = ledger.target
+        self._kept = kept
         self._plans: dict[int, Plan] = {}
         self._cached: dict[tuple[int, str], tuple[Demand, tuple[float, ...], Candidate]] = {}
 
@@ -57,6 +71,30 @@ class Planning:
         assert dimension is not None
         self.arrivals[dimension].append((at_s, action))
         self.arrived[dimension] += 1
+
+    def expect(self, running: RunningAction, away_s: float = 0.0) -> None:
+        """Expect the end of an action that runs, and has waited for others for `away_s` seconds."""
+        dimension = running.pending.demand.elastic
+        if dimension is not None:
+            self.completions[dimension].add(*self._expectation(dimension, running, away_s))
+
+    def expect_no_more(self, running: RunningAction, away_s: float = 0.0) -> None:
+        """Forget what `expect` was given."""
+        dimension = running.pending.demand.elastic
+        if dimension is not None:
+            self.completions[dimension].remove(*self._expectation(dimension, running, away_s))
+
+    def _expectation(self, dimension: int, running: RunningAction, away_s: float) -> tuple[float, int, int]:
+        units = running.units // self.topology.dimensions[dimension].scale
+        return running.started_at_s + running.expected_s + away_s, running.pending.id, units
+
+    def capacity(self, dimension: int) -> int:
+        """Return the integer units of a dimension that are free or return when what runs has ended."""
+        return self._target[dimension] - self._kept[dimension]
+
+    def resize(self) -> None:
+        """A dimension has another capacity."""
+        self._cached.clear()
 
     def plan(self, dimension: int, members: Sequence[PendingAction], free: int, now_s: float) -> list[int]:
         """Return integer units for the first of the candidates; the rest is to be deferred.
@@ -88,7 +126,7 @@ class Planning:
         cached = self._cached.get((id(demand), action.key))
         if cached is not None and cached[0] is demand and cached[1] is curve:
             return cached[2]
-        candidate = Candidate(tuple([units // scale for units in demand.options]), curve)
+        candidate = _candidate(demand, curve, self._target[demand.elastic or 0], scale)
         if len(self._cached) >= _MOST_CACHED:
             self._cached.clear()
         self._cached[id(demand), action.key] = (demand, curve, candidate)
@@ -106,11 +144,11 @@ class Planning:
     def _planner(self, dimension: int) -> Plan:
         plan = self._plans.get(dimension)
         if plan is None:
-            plan = self._plans[dimension] = self._policy.planner()
+            plan = self._plans[dimension] = self.policy.planner()
         return plan
 
     def _check_progress(self, units: list[int], dimension: int, free: int) -> None:
-        if not units and free == self.topology.dimensions[dimension].capacity:
+        if not units and free == self.capacity(dimension):
             raise ValueError(f"starts nobody, though nothing else holds {self.topology.dimensions[dimension].name}")
 
 
@@ -137,7 +175,7 @@ class _Group:
 
     @property
     def capacity(self) -> int:
-        return self._resource.capacity // self._resource.scale
+        return self._planning.capacity(self._dimension) // self._resource.scale
 
     @cached_property
     def candidates(self) -> Sequence[Candidate]:
@@ -163,6 +201,12 @@ class _Group:
     @property
     def arrived(self) -> int:
         return self._planning.arrived[self._dimension]
+
+
+def _candidate(demand: Demand, curve: tuple[float, ...], capacity: int, scale: int) -> Candidate:
+    """Return what a policy sees of a demand where there are so many integer units in all."""
+    admitted = max(1, sum([units <= capacity for units in demand.options]))
+    return Candidate(tuple([units // scale for units in demand.options[:admitted]]), curve[:admitted])
 
 
 def _checked(plan: object, members: Sequence[PendingAction], free: int, scale: int) -> list[int]:

@@ -17,17 +17,20 @@ from collections.abc import Iterator, MutableSequence
 from itertools import islice
 
 from arl_tangram.model.lifecycle import PendingAction
-from arl_tangram.scheduling.blocking import lane_mask
+from arl_tangram.scheduling.blocking import Masks
 
-Head = tuple[int, float, int, "Lane"]
-"""(priority, rank, id) of the first action of a lane, and the lane."""
+Place = tuple[int, float, int] | tuple[int, float, int, int]
+"""What actions are ordered by: (priority, rank, id); of calls of a running action, where it stood, and the id."""
+Head = tuple[Place, "Lane"]
+"""The place of the first action of a lane, and the lane."""
 
 
 class Lane:
     """Actions that the same blocks concern, in order; some have been removed since.
 
     Attributes:
-        mask: the bits of the blocks that concern them; none where each has several places, of which any will do.
+        mask: the bits of the blocks that concern them; where each has several places, of which any will do, none but
+            the bit of what is new.
         dimensions: the bits of the dimensions that each of them uses.
         actions: those that wait, and `dead` ones that do not any more.
         dead: how many.
@@ -52,8 +55,8 @@ class WaitingQueue:
     """
 
     def __init__(self, dimensions: int) -> None:
-        self._dimensions = dimensions
-        self._lanes: dict[tuple[int, bool], Lane] = {}
+        self._masks = Masks(dimensions)
+        self._lanes: dict[tuple[int, bool, int], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
         self._reached = 0
 
@@ -78,7 +81,8 @@ class WaitingQueue:
         lane.changed = True
         actions = lane.actions
         last = actions[-1] if actions else action
-        alike = last.demand is action.demand and last.rank == action.rank and last.id <= action.id  # the commonest
+        alike = last.demand is action.demand and last.rank == action.rank and last.id <= action.id
+        alike = alike and action.inherited is None  # the commonest
         if alike or place(last) < place(action):
             actions.append(action)
         else:
@@ -93,6 +97,14 @@ class WaitingQueue:
         if lane.dead > 64 and 2 * lane.dead > len(lane.actions):
             lane.actions = deque(self._live(lane))
             lane.dead = 0
+
+    def pull(self, action_id: int) -> PendingAction:
+        """Take a waiting action out, which may be queued again: nothing of it stays behind."""
+        action = self._waiting.pop(action_id)
+        lane = self._lane(action)
+        lane.changed = True
+        del lane.actions[bisect_left(lane.actions, place(action), key=place)]
+        return action
 
     def heads(self, changed: int) -> list[Head]:
         """Return a heap of the first of each lane for which something changed, directly or by a shared dimension.
@@ -111,13 +123,13 @@ class WaitingQueue:
             if first is None:
                 del self._lanes[key]
             else:
-                heads.append((*place(first), lane))
+                heads.append((place(first), lane))
         self._reached = changed
         if len(heads) > 1:
-            self._reached = reached = _reached(changed, [lane for _, _, _, lane in heads])
-            heads = [head for head in heads if head[3].changed or head[3].dimensions & reached]
+            self._reached = reached = _reached(changed, [lane for _, lane in heads])
+            heads = [head for head in heads if head[1].changed or head[1].dimensions & reached]
             heapq.heapify(heads)
-        elif heads and not (heads[0][3].changed or heads[0][3].dimensions & changed):
+        elif heads and not (heads[0][1].changed or heads[0][1].dimensions & changed):
             heads.clear()
         return heads
 
@@ -126,6 +138,11 @@ class WaitingQueue:
         self._reached = 0
         for lane in self._lanes.values():
             lane.changed = False
+
+    def look_at_all(self) -> None:
+        """Count every lane as changed."""
+        for lane in self._lanes.values():
+            lane.changed = True
 
     def first(self, lane: Lane) -> PendingAction | None:
         """Return the first action of a lane without taking it."""
@@ -173,17 +190,18 @@ class WaitingQueue:
 
     def _lane(self, action: PendingAction) -> Lane:
         demand = action.demand
-        mask = lane_mask(action, self._dimensions)
-        key = (mask, not demand.places)
+        mask = self._masks.of(action)
+        # What running actions have called may wait for each other: one that lacks something only holds up its equals.
+        key = (mask, not demand.places, 0 if action.inherited is None else id(demand))
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(0 if demand.places else mask, demand.dimensions)
+            lane = self._lanes[key] = Lane(mask & self._masks.new if demand.places else mask, demand.dimensions)
         return lane
 
 
-def place(action: PendingAction) -> tuple[int, float, int]:
+def place(a: PendingAction) -> Place:
     """Return what actions are ordered by."""
-    return action.demand.priority, action.rank, action.id
+    return (a.demand.priority, a.rank, a.id) if a.inherited is None else (*a.inherited, a.id)
 
 
 def _insert(actions: MutableSequence[PendingAction], action: PendingAction) -> None:

@@ -1,11 +1,26 @@
-"""Whose turn it is in the sandbox of each trajectory: one action at a time, in the order of their calls."""
+"""Whose turn it is in the sandbox of each trajectory: one action at a time, in the order of their calls.
+
+Who has lent its turn and wants it back comes before the others, and then those that a running action has called. They
+do not wait for an action that has the turn and still waits for its units: it gives the turn up and has it next.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
+
+
+class Line(IntEnum):
+    """Where an action waits for a turn; the first line comes first."""
+
+    RETURNING = 0
+    CALLED = 1
+    LAST = 2
 
 
 @dataclass(slots=True)
@@ -21,7 +36,8 @@ class TrajectoryState:
         running: how many of its actions hold units.
         closing: whether it ends when none does any more.
         turn: the action that has the turn, or None.
-        turns_waiting: those that want it, in order.
+        urgent: those that want it and are not in the last line, each with its line and id.
+        turns_waiting: those in the last line, by id.
     """
 
     group: str | None
@@ -32,6 +48,7 @@ class TrajectoryState:
     running: int = 0
     closing: bool = False
     turn: int | None = None
+    urgent: list[tuple[Line, int, PendingAction]] = field(default_factory=list[tuple[Line, int, PendingAction]])
     turns_waiting: deque[PendingAction] = field(default_factory=deque[PendingAction])
 
 
@@ -78,13 +95,12 @@ class Trajectories:
         """A trajectory that waits to be admitted is not wanted any more; return whether it was one."""
         return self._states.pop(trajectory, None) is not None
 
-    def take_turn(self, action: PendingAction, state: TrajectoryState) -> bool:
-        """Give an action the turn, or let it wait for it; return whether it has it."""
+    def take_turn(self, action: PendingAction, state: TrajectoryState, line: Line = Line.LAST) -> bool:
+        """Give an action the turn, or let it wait for it in one of the lines; return whether it has it."""
         if state.turn is None:
             state.turn = action.id
             return True
-        state.turns_waiting.append(action)
-        self._waiting[action.id] = action
+        self._wait(action, state, line)
         return False
 
     def pass_turn(self, action: PendingAction) -> PendingAction | None:
@@ -93,22 +109,76 @@ class Trajectories:
             return None
         state = self._states[action.trajectory]
         state.turn = None
-        if not state.turns_waiting:
+        if state.urgent:
+            following = state.urgent.pop(0)[2]
+        elif state.turns_waiting:
+            following = state.turns_waiting.popleft()
+        else:
             return None
-        following = state.turns_waiting.popleft()
-        del self._waiting[following.id]
+        self._waiting.pop(following.id, None)
         state.turn = following.id
         return following
 
-    def stop_waiting(self, action_id: int) -> bool:
-        """Forget an action that waits for a turn; return whether it was one."""
+    def yield_turn(self, action: PendingAction, line: Line, to: PendingAction) -> None:
+        """An action that has the turn and has not started gives it to one that waits for it, and waits in `line`."""
+        assert action.trajectory is not None
+        state = self._states[action.trajectory]
+        self._forget_urgent(to.id, state)
+        self._waiting.pop(to.id, None)
+        state.turn = to.id
+        self._wait(action, state, line)
+
+    def move_last(self, action_id: int) -> PendingAction | None:
+        """Let an action that waits for a turn wait in the last line, and return it; None if it does not wait."""
+        action = self._waiting.get(action_id)
+        if action is not None and action.trajectory is not None:
+            state = self._states[action.trajectory]
+            if self._forget_urgent(action_id, state):
+                self._wait(action, state, Line.LAST)
+        return action
+
+    def stop_waiting(self, action_id: int) -> PendingAction | None:
+        """Forget an action that waits for a turn, and return it; None if it does not."""
         action = self._waiting.pop(action_id, None)
         if action is None:
-            return False
+            return None
         assert action.trajectory is not None
-        self._states[action.trajectory].turns_waiting.remove(action)
-        return True
+        state = self._states[action.trajectory]
+        if not self._forget_urgent(action_id, state):
+            state.turns_waiting.remove(action)
+        return action
+
+    def stop_returning(self, action: PendingAction) -> None:
+        """An action that runs does not want its turn back."""
+        assert action.trajectory is not None
+        self._forget_urgent(action.id, self._states[action.trajectory])
 
     def is_waiting(self, action_id: int) -> bool:
         """Whether an action waits for a turn."""
         return action_id in self._waiting
+
+    def waiting_actions(self) -> Iterable[PendingAction]:
+        """Return those that wait for a turn."""
+        return self._waiting.values()
+
+    def _wait(self, action: PendingAction, state: TrajectoryState, line: Line) -> None:
+        """Let an action wait for a turn: in each line by id, as actions that are tried again have their old place."""
+        if line is not Line.RETURNING:
+            self._waiting[action.id] = action
+        if line is not Line.LAST:
+            insort(state.urgent, (line, action.id, action))
+            return
+        last = state.turns_waiting
+        if not last or last[-1].id < action.id:
+            last.append(action)
+        else:
+            last.insert(bisect_left(last, action.id, key=lambda waiting: waiting.id), action)
+
+    @staticmethod
+    def _forget_urgent(action_id: int, state: TrajectoryState) -> bool:
+        """Take an action out of those that want the turn first; return whether it was among them."""
+        for at, (_, other, _) in enumerate(state.urgent):
+            if other == action_id:
+                del state.urgent[at]
+                return True
+        return False

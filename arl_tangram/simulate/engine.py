@@ -167,7 +167,7 @@ class _Simulation:
             for action_id in decisions.expired:
                 made = self._made[action_id]
                 self._conclude(made, Outcome.QUEUE_TIMEOUT, self._now_s, 0)
-            for action_id, _ in decisions.exhausted:
+            for action_id, _ in decisions.impossible:
                 self._conclude(self._made[action_id], Outcome.ERROR, self._now_s, 0)
             for trajectory in decisions.opened:
                 self._admit(self._opening.pop(trajectory))

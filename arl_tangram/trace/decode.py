@@ -13,16 +13,21 @@ from arl_tangram.model.elasticity import Measured, Speedup
 from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
+    ActionLent,
+    ActionResumed,
     ActionStarted,
     ActionSubmitted,
+    CapacityChanged,
     Event,
+    Paused,
     PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
+    UnitsSettled,
 )
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
-from arl_tangram.model.topology import Dimension, Topology
+from arl_tangram.model.topology import CPU, Dimension, Topology
 from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
 
 _REMEMBERED_DEMANDS = 1024
@@ -130,10 +135,17 @@ def _dimension(fields: _Fields) -> Dimension:
 
 
 class EventDecoder:
-    """Decode the lines after the header; remembers the calls that wait, because `started` only names their id."""
+    """Decode the lines after the header; remembers the calls that wait, because `started` only names their id.
 
-    def __init__(self, topology: Topology) -> None:
+    Args:
+        topology: the dimensions, from the header.
+        version: of the format, from the header; earlier ones lack some fields.
+    """
+
+    def __init__(self, topology: Topology, version: int = VERSION) -> None:
         self._topology = topology
+        self._version = version
+        self._cpu = topology.index.get(CPU)
         self._waiting: dict[int, PendingAction] = {}
         self._demands: dict[Demand, Demand] = {}
         self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
@@ -142,11 +154,22 @@ class EventDecoder:
             "ended": self._ended,
             "deferred": lambda fields: ActionDeferred(fields.instant("at_s"), fields.integer("id")),
             "returned": lambda fields: UnitsReturned(fields.instant("at_s"), fields.integer("id")),
+            "lent": lambda fields: ActionLent(fields.instant("at_s"), fields.integer("id"), fields.integer("units")),
+            "resumed": lambda fields: ActionResumed(
+                fields.instant("at_s"), fields.integer("id"), fields.integer("units")
+            ),
+            "settled": lambda fields: UnitsSettled(
+                fields.instant("at_s"), fields.integer("id"), self._dimension(fields), fields.integer("units")
+            ),
             "opened": self._opened,
             "refused": lambda fields: PolicyRefused(
                 fields.instant("at_s"), fields.text("policy"), fields.text("reason")
             ),
             "closed": lambda fields: TrajectoryClosed(fields.instant("at_s"), fields.integer("id")),
+            "capacity": lambda fields: CapacityChanged(
+                fields.instant("at_s"), self._dimension(fields), fields.integer("capacity")
+            ),
+            "paused": lambda fields: Paused(fields.instant("at_s"), fields.flag("paused")),
             "footer": _footer,
         }
 
@@ -171,6 +194,8 @@ class EventDecoder:
             key=fields.text("key"),
             trajectory=fields.integer_or_none("trajectory"),
             turn=fields.flag("turn"),
+            parent=fields.integer_or_none("parent") if self._version > 1 else None,
+            since_s=fields.number_or_none("since_s") if self._version > 1 else None,
         )
         self._waiting[action.id] = action
         return ActionSubmitted(fields.instant("at_s"), action)
@@ -222,22 +247,26 @@ class EventDecoder:
             options=tuple(_integer("options", units) for units in fields.items("options")),
             speedup=_speedup(fields),
             relative=tuple(_number("relative", value) for value in fields.items("relative")),
+            learns=fields.flag("learns") if self._version > 1 else False,
             dimensions=dimensions,
             priority=fields.integer("priority"),
             queue_timeout=fields.number_or_none("queue_timeout_s"),
             duration_s=fields.number_or_none("duration_s"),
             reserved=fields.integer("reserved"),
+            milli_cores=self._milli_cores(fixed),
         )
         if len(self._demands) >= _REMEMBERED_DEMANDS:
             self._demands.clear()
         return self._demands.setdefault(demand, demand)
 
-    @staticmethod
-    def _placed(demand: Demand, granted: tuple[tuple[int, int], ...]) -> Demand:
+    def _placed(self, demand: Demand, granted: tuple[tuple[int, int], ...]) -> Demand:
         dimensions = 0
         for index, _ in granted:
             dimensions |= 1 << index
-        return replace(demand, fixed=granted, dimensions=dimensions)
+        return replace(demand, fixed=granted, dimensions=dimensions, milli_cores=self._milli_cores(granted))
+
+    def _milli_cores(self, fixed: tuple[tuple[int, int], ...]) -> int:
+        return sum(units for index, units in fixed if index == self._cpu)
 
     def _opened(self, fields: _Fields) -> TrajectoryOpened:
         return TrajectoryOpened(
@@ -251,6 +280,9 @@ class EventDecoder:
 
     def _units(self, fields: _Fields, key: str) -> tuple[tuple[int, int], ...]:
         return tuple((self._index(key, name), _integer(key, units)) for name, units in fields.pairs(key))
+
+    def _dimension(self, fields: _Fields) -> int:
+        return self._index("dimension", fields.text("dimension"))
 
     def _index(self, key: str, name: str) -> int:
         index = self._topology.index.get(name)

@@ -16,13 +16,18 @@ from typing import assert_never
 from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
+    ActionLent,
+    ActionResumed,
     ActionStarted,
     ActionSubmitted,
+    CapacityChanged,
     Event,
+    Paused,
     PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
+    UnitsSettled,
 )
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.topology import CPU, Dimension, Topology
@@ -101,17 +106,19 @@ class EventEncoder:
                 line = _ended(event)
             case TrajectoryOpened():
                 line = self._opened(event)
-            case UnitsReturned():
-                line = f'{{"type":"returned","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
-            case ActionDeferred():
-                line = f'{{"type":"deferred","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+            case UnitsReturned() | ActionDeferred() | TrajectoryClosed():
+                line = f'{_begin(event)},"id":{event.id}}}\n'
+            case ActionLent() | ActionResumed():
+                line = f'{_begin(event)},"id":{event.id},"units":{event.units}}}\n'
+            case UnitsSettled():
+                dimension = self._names[event.dimension]
+                line = f'{_begin(event)},"id":{event.id},"dimension":{dimension},"units":{event.units}}}\n'
+            case CapacityChanged():
+                line = f'{_begin(event)},"dimension":{self._names[event.dimension]},"capacity":{event.capacity}}}\n'
+            case Paused():
+                line = f'{_begin(event)},"paused":{"true" if event.paused else "false"}}}\n'
             case PolicyRefused():
-                line = (
-                    f'{{"type":"refused","at_s":{_seconds(event.at_s)},"policy":{_text(event.policy)},'
-                    f'"reason":{_text(event.reason)}}}\n'
-                )
-            case TrajectoryClosed():
-                line = f'{{"type":"closed","at_s":{_seconds(event.at_s)},"id":{event.id}}}\n'
+                line = f'{_begin(event)},"policy":{_text(event.policy)},"reason":{_text(event.reason)}}}\n'
             case _:
                 assert_never(event)
         return line
@@ -122,6 +129,7 @@ class EventEncoder:
             f'{{"type":"submitted","at_s":{_seconds(event.at_s)},"id":{action.id},'
             f'"submitted_at_s":{_seconds(action.submitted_at_s)},"key":{_key(action.key)},'
             f'"trajectory":{_number(action.trajectory)},"turn":{"true" if action.turn else "false"},'
+            f'"parent":{_number(action.parent)},"since_s":{_instant(action.since_s)},'
             f"{self._demand(action.demand).submitted}}}\n"
         )
 
@@ -171,7 +179,7 @@ class EventEncoder:
             f'"queue_timeout_s":{_number(demand.queue_timeout)},"duration_s":{_number(demand.duration_s)},'
             f'"fixed":{{{fixed}}},"elastic":{elastic},"options":{json.dumps(demand.options)},'
             f'"speedup":{json.dumps(self._speedups(demand))},"relative":{json.dumps(relative)},'
-            f'"reserved":{demand.reserved}'
+            f'"reserved":{demand.reserved},"learns":{"true" if demand.learns else "false"}'
         )
         return _DemandText(
             demand=demand,
@@ -196,6 +204,23 @@ class EventEncoder:
         return values
 
 
+_TYPES: dict[type[Event], str] = {
+    UnitsReturned: "returned",
+    ActionDeferred: "deferred",
+    TrajectoryClosed: "closed",
+    ActionLent: "lent",
+    ActionResumed: "resumed",
+    UnitsSettled: "settled",
+    CapacityChanged: "capacity",
+    Paused: "paused",
+    PolicyRefused: "refused",
+}
+
+
+def _begin(event: Event) -> str:
+    return f'{{"type":"{_TYPES[type(event)]}","at_s":{_seconds(event.at_s)}'
+
+
 def _ended(event: ActionEnded) -> str:
     action = event.action
     error = "null" if action.error is None else _text(action.error)
@@ -211,6 +236,10 @@ def _ended(event: ActionEnded) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.6f}" if isfinite(value) else "null"
+
+
+def _instant(at_s: float | None) -> str:
+    return "null" if at_s is None else _seconds(at_s)
 
 
 def _number(value: float | None) -> str:

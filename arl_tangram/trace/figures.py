@@ -11,7 +11,8 @@ class ActionFigures:
 
     Attributes:
         name: the action's name; `other` for names beyond the limit, `all` for the total.
-        calls: calls that ended, well or not.
+        calls: attempts at calls that ended, well or not; one for each call that was not tried again.
+        retries: those that started and were not the first attempt at their call.
         failures: calls that did not end well, by outcome.
         act_mean_s: mean action completion time = queueing + execution + overhead.
         act_p50_s: its median, within 1 %.
@@ -32,6 +33,7 @@ class ActionFigures:
 
     name: str
     calls: int
+    retries: int
     failures: dict[str, int]
     act_mean_s: float | None
     act_p50_s: float | None
@@ -56,7 +58,8 @@ class DimensionFigures:
 
     Attributes:
         name: the dimension.
-        capacity: whole units that there are.
+        capacity: whole units that there are, at the end of the observed time.
+        mean_capacity: their mean over the observed time, of which the shares are; None if nothing was observed.
         window_s: for a rate, the seconds after which a unit returns; else None.
         held_unit_s: whole units times seconds for which they were held, reservations included.
         held_share: the same as a share of capacity times the observed time; None if nothing was observed.
@@ -65,6 +68,7 @@ class DimensionFigures:
 
     name: str
     capacity: float
+    mean_capacity: float | None
     window_s: float | None
     held_unit_s: float
     held_share: float | None
@@ -103,6 +107,8 @@ class Figures:
         trajectories: how trajectories were admitted.
         holding: calls that have not returned their units yet.
         refused: why the policy was not asked any more from some time on, with that time; None if it always was.
+        pauses: how often the runtime was paused.
+        paused_s: for how long, in all.
     """
 
     elapsed_s: float
@@ -114,3 +120,5 @@ class Figures:
     trajectories: TrajectoryFigures
     holding: int
     refused: str | None = None
+    pauses: int = 0
+    paused_s: float = 0.0

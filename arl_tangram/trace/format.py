@@ -1,4 +1,4 @@
-"""The trace format, version 1: what stands on each line of a JSONL trace, and the frame around the events.
+"""The trace format, version 2: what stands on each line of a JSONL trace, and the frame around the events.
 
 Every line is one JSON object in ASCII. The first is the header (`Header`), the last is the footer
 (`Footer`); a run that was killed has no footer, and its last line may be cut off. In between, each
@@ -8,23 +8,32 @@ rounded to microseconds, and a number that is not finite is `null`.
 =============  =======================================================================================
 type           further fields
 =============  =======================================================================================
-submitted      id, submitted_at_s, name, key, trajectory, turn, priority, queue_timeout_s, duration_s,
+submitted      id, submitted_at_s, name, key, trajectory, turn, parent (an id or null), since_s (when it was
+               first submitted, if it was tried before, or null), priority, queue_timeout_s, duration_s,
                fixed {dimension: units}, elastic (a dimension or null), options [units],
-               speedup {whole units: speed-up} or null, relative [duration at each option], reserved
+               speedup {whole units: speed-up} or null, relative [duration at each option], reserved,
+               learns
 deferred       id
 started        id, started_at_s, units, cores, grant {dimension: units}, expected_s
 ended          id, submitted_at_s, name, key, trajectory, outcome, error, queueing_s, execution_s,
                overhead_s, cpu_s, cores
 returned       id
+lent           id, units (of the cores, to others while it waits for actions that it called)
+resumed        id, units (that it has again)
+settled        id, dimension, units (of a rate or a budget, instead of what it counted for before)
 opened         id, group, waited_s, reserved, held {dimension: units}
 closed         id
 refused        policy, reason
+capacity       dimension, capacity (from now on)
+paused         paused (whether nothing new starts from now on)
 =============  =======================================================================================
 
 `units` are the integer units of the header's dimensions: `scale` of them make one whole unit. What
 an action runs on inside its trajectory's reservation is in `units` and `cores`, not in `grant`.
 Where an action has several places to go to, such as the keys of a quota, `fixed` is empty and `grant`
 says which it got.
+A call that is tried again is submitted, started, returned and ended once for each attempt, under one id.
+Version 1 lacks `parent`, `since_s`, `learns`, and the types lent, resumed, settled, capacity and paused.
 Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be
 such an argument, is written as a digest: equal keys stay equal.
 """
@@ -36,7 +45,7 @@ from dataclasses import dataclass
 from arl_tangram.model.topology import Topology
 
 FORMAT = "arl-tangram-trace"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

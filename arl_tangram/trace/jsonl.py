@@ -53,9 +53,9 @@ class JsonlSink:
     """Write a trace; `trace.format` describes the file, `read_trace` reads it back.
 
     An existing file is overwritten. `write` hands the event to a daemon thread through a bounded
-    queue and drops it if that is full; the footer counts what was dropped. Errors of the disk are
-    logged once and counted; they never reach the caller, and writing goes on when the disk has room
-    again. A forked child writes nothing.
+    queue and drops it if that is full: that is logged once, and the footer counts what was dropped.
+    Errors of the disk are logged once and counted; they never reach the caller, and writing goes on
+    when the disk has room again. A forked child writes nothing.
 
     Args:
         path: the file; its folder must exist.
@@ -111,7 +111,7 @@ class JsonlSink:
         if self._accepting and self._queue.qsize() < self._queue_size:
             self._queue.put(event)
         else:
-            self._dropped += 1
+            self._drop()
 
     def statistics(self) -> JsonlStatistics:
         """Return what became of the events so far."""
@@ -208,6 +208,16 @@ class JsonlSink:
             os.ftruncate(self._fd, self._whole_bytes)
         except OSError:
             self._broken = True
+
+    def _drop(self) -> None:
+        self._dropped += 1
+        if self._accepting and self._dropped == 1:
+            _log.warning(
+                "trace %s: events are being dropped, because the disk takes them more slowly than they come and "
+                "%d wait; the end of the file says how many",
+                self._path,
+                self._queue_size,
+            )
 
     def _lose(self, events: int, error: Exception) -> None:
         self._lost += events

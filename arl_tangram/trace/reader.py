@@ -102,7 +102,7 @@ class TraceReader:
         Raises:
             TraceFormatError: a line other than a cut-off last one is damaged; the message names it.
         """
-        decoder = EventDecoder(self.header.topology)
+        decoder = EventDecoder(self.header.topology, self.header.version)
         while line := self._next_line():
             try:
                 if self._footer is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
-from arl_tangram.model.topology import CPU, MEMORY
+from arl_tangram.model.topology import CPU, MEMORY, is_breaker
 from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.summary import Summary
 
@@ -52,10 +53,12 @@ def render_figures(
         _actions(figures, rows),
         _parts(figures, rows),
         _failures(figures, rows),
+        _retries(figures, rows),
         _dimensions(figures.dimensions),
         _trajectories(figures),
         [] if learned is None else _learned(learned),
         [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
+        _pauses(figures),
         _refusal(figures),
         [f"note: {_printable(note)}" for note in notes],
     ]
@@ -66,6 +69,13 @@ def _refusal(figures: Figures) -> list[str]:
     if figures.refused is None:
         return []
     return [f"policy {_printable(figures.refused)}", "since then, whoever fits starts in order, with its least units"]
+
+
+def _pauses(figures: Figures) -> list[str]:
+    if not figures.pauses:
+        return []
+    times = "once" if figures.pauses == 1 else f"{figures.pauses:,} times"
+    return [f"paused: {times}, {_seconds(figures.paused_s)} in all, which count to the queueing of those that waited"]
 
 
 def _actions(figures: Figures, rows: int) -> list[str]:
@@ -120,7 +130,16 @@ def _failures(figures: Figures, rows: int) -> list[str]:
     ]
 
 
-def _dimensions(dimensions: Sequence[DimensionFigures]) -> list[str]:
+def _retries(figures: Figures, rows: int) -> list[str]:
+    return [
+        f"tried again: {_printable(action.name)}: {action.retries:,} of its {action.calls:,} calls are further attempts"
+        for action in figures.actions[:rows]
+        if action.retries
+    ]
+
+
+def _dimensions(figures: Sequence[DimensionFigures]) -> list[str]:
+    dimensions = [dimension for dimension in figures if not is_breaker(dimension.name)]
     if not dimensions:
         return []
     head = ("pool", "capacity", "held", "used")
@@ -130,11 +149,13 @@ def _dimensions(dimensions: Sequence[DimensionFigures]) -> list[str]:
 
 
 def _capacity(dimension: DimensionFigures) -> str:
+    mean = dimension.mean_capacity
+    changed = "" if mean is None or math.isclose(mean, dimension.capacity) else f" (mean {mean:,.1f})"
     if dimension.name == MEMORY:
-        return f"{dimension.capacity:,.1f} GiB"
+        return f"{dimension.capacity:,.1f} GiB{changed}"
     unit = " cores" if dimension.name == CPU else ""
     window = "" if dimension.window_s is None else f" per {dimension.window_s:g} s"
-    return f"{dimension.capacity:,.10g}{unit}{window}"
+    return f"{dimension.capacity:,.10g}{unit}{window}{changed}"
 
 
 def _trajectories(figures: Figures) -> list[str]:

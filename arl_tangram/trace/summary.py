@@ -7,18 +7,24 @@ from typing import Any
 
 from arl_tangram.model.events import (
     ActionEnded,
+    ActionLent,
+    ActionResumed,
     ActionStarted,
+    CapacityChanged,
     Event,
+    Paused,
     PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
+    UnitsSettled,
 )
 from arl_tangram.model.lifecycle import FinishedAction
-from arl_tangram.model.topology import Topology
-from arl_tangram.trace.figures import Figures, TrajectoryFigures
+from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.trace.figures import DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.histogram import Histogram
 from arl_tangram.trace.holding import Holding
+from arl_tangram.trace.offered import Offered
 from arl_tangram.trace.tally import Tally, ratio, sane
 
 OTHER = "other"
@@ -36,12 +42,17 @@ class Summary:
         max_names: the most action names that get a row of their own.
     """
 
-    def __init__(self, topology: Topology, *, max_names: int = 1000) -> None:
+    def __init__(self, topology: Topology, *, max_names: int = 128) -> None:
         self._max_names = max_names
         self._first_s: float | None = None
         self._last_s = float("-inf")
         self._rows: dict[str, Tally] = {}
+        self._topology = topology
         self._holding = Holding(topology)
+        self._offered = Offered(topology)
+        self._pauses = 0
+        self._paused_s = 0.0
+        self._paused_since_s: float | None = None
         self._trajectories_opened = 0
         self._trajectories_closed = 0
         self._waits = Histogram()
@@ -58,6 +69,11 @@ class Summary:
             TrajectoryOpened: self._trajectory_opened,
             TrajectoryClosed: self._trajectory_closed,
             PolicyRefused: self._policy_refused,
+            ActionLent: lambda event: self._holding.lend(event.id, event.units, event.at_s),
+            ActionResumed: lambda event: self._holding.resume(event.id, event.at_s),
+            UnitsSettled: lambda event: self._holding.settle(event.id, event.dimension, event.units, event.at_s),
+            CapacityChanged: self._capacity_changed,
+            Paused: self._paused,
         }
 
     def opened(self, at_s: float) -> None:
@@ -108,7 +124,7 @@ class Summary:
             total=total.figures(sum(running_core_s.values())),
             admitted_act_mean_s=ratio(total.act_s + self._charged_s, total.calls),
             admitted_act_p99_s=admitted.quantile(0.99),
-            dimensions=self._holding.figures(until_s, elapsed_s, total.cpu_s),
+            dimensions=self._dimensions(until_s, total.cpu_s),
             trajectories=TrajectoryFigures(
                 opened=self._trajectories_opened,
                 closed=self._trajectories_closed,
@@ -117,7 +133,43 @@ class Summary:
             ),
             holding=len(self._holding),
             refused=self._why_refused(),
+            pauses=self._pauses,
+            paused_s=self._paused_s
+            + (0.0 if self._paused_since_s is None else max(0.0, until_s - self._paused_since_s)),
         )
+
+    def _dimensions(self, until_s: float, cpu_s: float) -> tuple[DimensionFigures, ...]:
+        """Return how much of each dimension was in use, where all commands took `cpu_s` of the processors."""
+        held = self._holding.unit_s(until_s)
+        first_s = until_s if self._first_s is None else self._first_s
+        figures: list[DimensionFigures] = []
+        for index, dimension in enumerate(self._topology.dimensions):
+            offered = self._offered.unit_s(index, until_s, first_s)
+            figures.append(
+                DimensionFigures(
+                    name=dimension.name,
+                    capacity=self._offered.capacity[index] / dimension.scale,
+                    mean_capacity=ratio(offered / dimension.scale, until_s - first_s),
+                    window_s=dimension.window_s,
+                    held_unit_s=held[index] / dimension.scale,
+                    held_share=ratio(held[index], offered),
+                    used_share=ratio(cpu_s * dimension.scale, offered) if dimension.name == CPU else None,
+                )
+            )
+        return tuple(figures)
+
+    def _capacity_changed(self, event: CapacityChanged) -> None:
+        first_s = event.at_s if self._first_s is None else self._first_s
+        self._offered.change(event.dimension, event.capacity, event.at_s, first_s)
+
+    def _paused(self, event: Paused) -> None:
+        if self._paused_since_s is not None:
+            self._paused_s += event.at_s - self._paused_since_s
+            self._paused_since_s = None
+        elif event.paused:
+            self._pauses += 1
+        if event.paused:
+            self._paused_since_s = event.at_s
 
     def _policy_refused(self, event: PolicyRefused) -> None:
         self._refused = event
@@ -137,7 +189,10 @@ class Summary:
         return row
 
     def _started(self, event: ActionStarted) -> None:
-        self._holding.start(event.action)
+        action = event.action
+        self._holding.start(action)
+        if action.pending.since_s is not None:
+            self._row(action.pending.demand.name).retries += 1
 
     def _ended(self, event: ActionEnded) -> None:
         action = event.action

@@ -34,11 +34,13 @@ class Tally:
         "overhead_s",
         "queueing",
         "queueing_s",
+        "retries",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.calls = 0
+        self.retries = 0
         self.failures: dict[Outcome, int] = {}
         self.queueing_s = 0.0
         self.execution_s = 0.0
@@ -84,6 +86,7 @@ class Tally:
     def merge(self, other: Tally) -> None:
         """Add the sums of another name."""
         self.calls += other.calls
+        self.retries += other.retries
         for outcome, count in other.failures.items():
             self.failures[outcome] = self.failures.get(outcome, 0) + count
         self.queueing_s += other.queueing_s
@@ -103,6 +106,7 @@ class Tally:
         return ActionFigures(
             name=self.name,
             calls=calls,
+            retries=self.retries,
             failures={outcome.value: self.failures[outcome] for outcome in Outcome if outcome in self.failures},
             act_mean_s=ratio(self.act_s, calls),
             act_p50_s=self.act.quantile(0.5),

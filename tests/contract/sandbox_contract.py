@@ -275,7 +275,7 @@ class SandboxContract:
         done = await box.exec(["head", "-c", str(size), "/dev/zero"], max_output_bytes=1000)
         assert (len(done.stdout), done.truncated) == (min(size, 1000), size > 1000)
 
-    async def test_floods_of_output_take_bounded_memory_and_leave_the_loop_alone(self, box: Sandbox) -> None:
+    async def test_case_32_floods_of_output_take_bounded_memory_and_leave_the_loop_alone(self, box: Sandbox) -> None:
         before = _reset_peak_kib()
         flood = asyncio.ensure_future(box.exec(shell("yes | head -c 500000000")))
         longest_s = await longest_turn_s(flood)
@@ -283,9 +283,9 @@ class SandboxContract:
         assert done.truncated
         assert len(done.stdout) == 1 << 20
         assert _peak_kib() - before < 50_000
-        assert longest_s < 0.1  # a flood handled in one go would take seconds
+        assert longest_s < 0.05  # a flood handled in one go would take seconds
 
-    async def test_spilled_output_is_whole(self, box: Sandbox) -> None:
+    async def test_case_34_spilled_output_is_whole(self, box: Sandbox) -> None:
         done = await box.exec(shell("seq 1 100000; echo oh >&2"), max_output_bytes=1000, spill=True)
         assert done.truncated
         assert done.stdout_path is not None

@@ -24,12 +24,11 @@ def keepers(owner: str) -> list[int]:
     return found
 
 
-@asynccontextmanager
-async def local_manager(
+def new_manager(
     root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True
-) -> AsyncIterator[LocalManager]:
-    """Start a manager whose sandboxes are below `root`."""
-    manager = LocalManager(
+) -> LocalManager:
+    """Return a manager whose sandboxes are below `root`, not yet started."""
+    return LocalManager(
         read_machine(),
         cores=cores,
         memory_bytes=1 << 30,
@@ -38,6 +37,14 @@ async def local_manager(
         root=str(root),
         cgroups=cgroups,
     )
+
+
+@asynccontextmanager
+async def local_manager(
+    root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True
+) -> AsyncIterator[LocalManager]:
+    """Start a manager whose sandboxes are below `root`, and close it."""
+    manager = new_manager(root, cores=cores, isolation=isolation, cgroups=cgroups)
     try:
         await manager.start()
         yield manager

@@ -166,6 +166,14 @@ def bomb(pid_file: str) -> None:
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
+@tangram.action(cpu=1, timeout=2, isolate="process")
+def reward(answer: str) -> float:
+    """Check an answer with a regular expression that some answers keep busy for hours."""
+    if answer.startswith("x"):
+        re.match(r"(a+)+$", "a" * 60 + "b")
+    return 1.0
+
+
 @tangram.action(cpu=1, isolate="process")
 def sleepy(pid_file: str) -> None:
     announce(pid_file)
@@ -248,6 +256,12 @@ def leave(code: int) -> None:
 @tangram.action(isolate="process")
 def fault() -> None:
     ctypes.string_at(0)
+
+
+@tangram.action(isolate="process")
+def signalled(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(600)
 
 
 @tangram.action(isolate="process")

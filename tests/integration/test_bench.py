@@ -72,4 +72,15 @@ def test_a_quick_run_of_the_plan_measures_three_policies(tmp_path: Path) -> None
 def test_every_bench_is_named() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    assert all(f"    {name} " in done.stdout for name in ("overhead", "schedule", "orders", "plan"))
+    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults")
+    assert all(f"    {name} " in done.stdout for name in names)
+
+
+def test_a_quick_run_with_many_in_flight_judges_nothing(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("inflight", "--quick", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    assert {one["in_flight"] for one in record["memory"] + record["lag"]} == {1_000}
+    assert record["gates"] == []
+    assert "no promises" in done.stdout

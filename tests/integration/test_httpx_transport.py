@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -15,6 +15,8 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import (
+    BackendDownError,
+    Breaker,
     ConfigurationError,
     DefinitionError,
     InfeasibleError,
@@ -35,7 +37,7 @@ class Server:
     """Answers with what it was told to, and counts.
 
     Attributes:
-        answers: statuses and headers of the next answers; 200 when there are none.
+        answers: statuses and headers of the next answers; 200 when there are none, 0 for a connection that breaks.
         at_s: when requests came in.
         keys: their `Authorization`.
         most: how many were answered at once at most.
@@ -74,6 +76,9 @@ class Server:
         self.most = max(self.most, self.open)
         try:
             status, headers = self.answers.pop(0) if self.answers else (200, {})
+            if status == 0:
+                writer.close()
+                raise ConnectionResetError
             lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in headers.items())]
             body = json.dumps({"usage": {"total_tokens": 30}}).encode()
             writer.write("\r\n".join([*lines, "Transfer-Encoding: chunked", "", ""]).encode())
@@ -404,6 +409,191 @@ async def test_what_is_missing_is_said() -> None:
     ):
         with pytest.raises(error):
             QuotaTransport(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("in_action", [False, True])
+async def test_a_response_whose_content_is_there_already_holds_nothing(in_action: bool) -> None:
+    """Transports that keep or make up answers return them read: nobody closes what there is nothing to read from."""
+    kept = httpx.MockTransport(lambda _: httpx.Response(200, json={"usage": {"total_tokens": 30}}))
+
+    @tangram.action(quota={"api": tangram.QuotaUse(tokens=100)})
+    async def fetch() -> httpx.Response:
+        return await client.get("/")
+
+    async with (
+        httpx.AsyncClient(
+            transport=QuotaTransport("api", kept, tokens=100, used=usage), base_url="http://api"
+        ) as client,
+        Tangram(Quota("api", concurrency=1, tokens=1000, period_s=60, breaker=Breaker(2, 60))) as tg,
+    ):
+        for _ in range(3):
+            answer = await asyncio.wait_for(fetch() if in_action else client.get("/"), 10)
+            assert usage(answer) == 30
+            assert_idle(tg)
+        assert used(tg, "tokens") == (300 if in_action else 90)
+
+
+# What the breaker is told.
+
+FAILURE, SUCCESS, NEITHER = "failure", "success", "neither"
+
+
+async def told(server: Server, client: httpx.AsyncClient, tg: Tangram, call: Callable[[], Awaitable[object]]) -> str:
+    """Return what a call was for a breaker that opens at the second failure in a row."""
+    assert tg.statistics().breakers == {"api": "closed"}
+    answers, server.answers = server.answers, [(500, {})]
+    await client.get("/")
+    server.answers = answers
+    with suppress(httpx.HTTPError):
+        await call()
+    if tg.statistics().breakers["api"] == "open":
+        return FAILURE
+    server.answers = [(500, {})]
+    await client.get("/")
+    return NEITHER if tg.statistics().breakers["api"] == "open" else SUCCESS
+
+
+@pytest.mark.parametrize("in_action", [False, True])
+@pytest.mark.parametrize(
+    ("status", "headers", "expected"),
+    [
+        (200, {}, SUCCESS),
+        (301, {}, SUCCESS),
+        (404, {}, SUCCESS),
+        (429, {}, NEITHER),
+        (429, {"Retry-After": "0"}, NEITHER),
+        (500, {}, FAILURE),
+        (503, {"Retry-After": "0"}, FAILURE),
+        (599, {}, FAILURE),
+        (0, {}, FAILURE),
+    ],
+)
+async def test_what_an_answer_is_for_the_breaker(
+    status: int, headers: dict[str, str], expected: str, in_action: bool
+) -> None:
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api", pause_s=0.01)) as client,
+        Tangram(Quota("api", concurrency=2, breaker=Breaker(2, 60))) as tg,
+    ):
+
+        @tangram.action(quota={"api": 1})
+        async def fetch() -> None:
+            (await client.get("/")).raise_for_status()  # the answer counts, and not what the body makes of it
+
+        async def get() -> None:
+            await client.get("/")
+
+        server.answers = [(status, headers)]
+        assert await told(server, client, tg, fetch if in_action else get) == expected
+        await until(lambda: not tg.statistics().running)
+        assert_idle(tg)
+
+
+async def test_a_connection_that_is_refused_is_a_failure_and_an_impossible_request_is_not() -> None:
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", breaker=Breaker(2, 60))) as tg,
+    ):
+        assert await told(server, client, tg, lambda: client.get("ftp://127.0.0.1/")) == NEITHER
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", breaker=Breaker(2, 60))) as tg,
+    ):
+        assert await told(server, client, tg, lambda: client.get("http://127.0.0.1:1/")) == FAILURE
+        await until(lambda: not tg.statistics().running)
+        assert_idle(tg)
+
+
+async def test_an_answer_that_breaks_off_is_a_failure() -> None:
+    async def breaks_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 Told\r\nContent-Length: 100\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(breaks_off, "127.0.0.1", 0)
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", concurrency=1, breaker=Breaker(2, 60))) as tg,
+    ):
+        assert await told(server, client, tg, lambda: client.get(address_of(listening))) == FAILURE
+        assert_idle(tg)
+    listening.close()
+    await listening.wait_closed()
+
+
+async def test_a_request_that_is_cancelled_says_nothing() -> None:
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", concurrency=2, breaker=Breaker(2, 60))) as tg,
+    ):
+
+        async def cancelled() -> None:
+            server.hold.clear()
+            request = asyncio.create_task(client.get("/"))
+            await until(lambda: server.open == 1)
+            request.cancel()
+            await asyncio.wait([request])
+            server.hold.set()
+
+        assert await told(server, client, tg, cancelled) == NEITHER
+        assert_idle(tg)
+
+
+async def test_a_server_that_fails_is_left_alone_and_asked_again() -> None:
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", concurrency=5, breaker=Breaker(3, 0.3))) as tg,
+    ):
+        server.answers = [(502, {})] * 4
+        for _ in range(3):
+            assert (await client.get("/")).status_code == 502
+        answers = await asyncio.gather(*(client.get("/") for _ in range(9)), return_exceptions=True)
+        (probe,) = [answer for answer in answers if isinstance(answer, httpx.Response)]
+        assert probe.status_code == 502
+        assert [type(answer) for answer in answers].count(BackendDownError) == 8
+        assert len(server.at_s) == 4
+        assert server.at_s[3] - server.at_s[2] >= 0.29
+        with pytest.raises(BackendDownError):
+            await client.get("/")
+        await until(lambda: tg.statistics().breakers["api"] == "probing")
+        answers = await asyncio.gather(*(client.get("/") for _ in range(9)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert tg.statistics().breakers == {"api": "closed"}
+        assert_idle(tg)
+
+
+@pytest.mark.parametrize("in_action", [False, True])
+async def test_case_38_a_request_whose_reply_was_lost_is_not_sent_again(in_action: bool) -> None:
+    """What it did is done: whether it may be done again is said by who declares the action, not by the transport."""
+    async with (
+        serving() as server,
+        client_of(server, QuotaTransport("api")) as client,
+        Tangram(Quota("api", calls=50, period_s=600, concurrency=1)) as tg,
+    ):
+
+        @tangram.action(quota={"api": 1})
+        async def fetch() -> None:
+            await client.get("/")
+
+        for answer in (0, 502):
+            server.answers = [(answer, {})]
+            with suppress(httpx.TransportError):
+                await (fetch() if in_action else client.get("/"))
+        assert len(server.at_s) == 2
+        again = fetch.with_options(idempotent=True, retries=1, retry_on=httpx.TransportError)
+        server.answers = [(0, {})]
+        await again()
+        assert len(server.at_s) == 4
+        await until(lambda: not tg.statistics().running)
+        assert used(tg, "calls") == 4
+        assert_idle(tg)
 
 
 async def test_case_104_requests_beyond_those_declared_are_charged_and_warned_about(

@@ -214,3 +214,43 @@ async def test_a_bwrap_that_does_not_work(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ConfigurationError, match=r"isolation='bwrap' was asked"):
         async with local_manager(tmp_path / "root", isolation="bwrap"):
             pass
+
+
+@both
+@everywhere
+async def test_a_pool_that_grows_and_shrinks_moves_nobody(
+    tmp_path: Path, isolation: IsolationChoice, cgroups: bool
+) -> None:
+    async with local_manager(tmp_path, cores=1, isolation=isolation, cgroups=cgroups) as manager:
+        first = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease, mine = manager.lease(1000, first), mark()
+        await first.exec(shell(f"sleep {mine} & :"))
+        here = lease.core_ids
+        await until_allowed(mine, here)
+        manager.check_capacity("cpu", 2000)
+        manager.resize("cpu", 2000)
+        second = await manager.create_sandbox(image=None, memory_bytes=0)  # on cores that the pool did not have
+        other, theirs = manager.lease(1000, second), mark()
+        assert not set(other.core_ids) & set(here)
+        await second.exec(shell(f"sleep {theirs} & :"))
+        await until_allowed(theirs, other.core_ids)
+        manager.resize("cpu", 1000)
+        assert allowed(mine) == {here}
+        assert allowed(theirs) == {other.core_ids}
+        assert await visible_cores(second) == 1
+        await other.clean()
+        other.release()
+        await lease.clean()
+        lease.release()
+        manager.resize("cpu", 2000)
+        both_cores = manager.lease(2000, first)
+        assert await visible_cores(first) == 2
+        both_cores.release()
+
+
+async def test_a_pool_does_not_grow_beyond_what_this_process_may_use(tmp_path: Path) -> None:
+    async with local_manager(tmp_path, cores=1) as manager:
+        with pytest.raises(ConfigurationError, match=r"\d+ cores can be used here"):
+            manager.check_capacity("cpu", 1_000_000_000)
+        with pytest.raises(ConfigurationError, match="GiB can be used here"):
+            manager.check_capacity("memory", 1 << 60)

@@ -14,6 +14,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import (
+    BodyExitedError,
     LocalPool,
     OutOfMemoryError,
     Quota,
@@ -25,6 +26,7 @@ from arl_tangram import (
 )
 from arl_tangram.managers.processes import pool as pool_module
 from arl_tangram.testing import assert_idle
+from contract.sandbox_contract import longest_turn_s
 from integration import process_bodies as bodies
 from integration.process_bodies import is_gone
 from unit.runtime.virtual import until
@@ -142,8 +144,10 @@ async def test_case_16_a_timeout_ends_any_body_and_another_worker_serves_the_nex
     pid_file = tmp_path / "pid"
     async with Tangram(local_pool(tmp_path)) as tg:
         began_s = time.monotonic()
+        call = asyncio.ensure_future(body.with_options(timeout=0.2)(str(pid_file)))
+        assert await longest_turn_s(call) < 0.05, "the loop goes on meanwhile"
         with pytest.raises(RunTimeout):
-            await body.with_options(timeout=0.2)(str(pid_file))
+            await call
         took_s = time.monotonic() - began_s
         (pid,) = await announced(pid_file)
         assert is_gone(pid), "its units are back, so it must be gone"
@@ -153,18 +157,15 @@ async def test_case_16_a_timeout_ends_any_body_and_another_worker_serves_the_nex
 
 
 async def test_case_14_one_endless_reward_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    pid_file = str(tmp_path / "pid")
-
-    async def reward(number: int) -> int:
-        if number == 3:
-            await bodies.endless.with_options(timeout=0.3)(pid_file)
-        return await bodies.give(number)
-
-    async with Tangram(local_pool(tmp_path)):
-        results = await tangram.map(reward, range(64), on_error="return")
-    failures = [result for result in results if isinstance(result, tangram.Failure)]
-    assert [type(failure.error) for failure in failures] == [RunTimeout]
-    assert len(results) - len(failures) == 63
+    answers = ["x" if number == 100 else "y" for number in range(512)]
+    began_s = time.monotonic()
+    async with Tangram(local_pool(tmp_path)) as tg:
+        scores = await tangram.map(bodies.reward, answers, on_error="return")
+        assert_idle(tg)
+    assert scores.count(1.0) == 511
+    assert isinstance(scores[100], tangram.Failure)
+    assert isinstance(scores[100].error, RunTimeout)
+    assert time.monotonic() - began_s < 30
 
 
 async def test_a_cancelled_caller_returns_when_the_worker_is_gone(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ async def test_all_ends_together_leave_every_unit_and_no_process(tmp_path: Path)
             calls[-5].cancel()
         results = await asyncio.gather(*calls, return_exceptions=True)
         kinds = [type(result) for result in results]
-        assert kinds.count(RunTimeout) == kinds.count(WorkerDiedError) == kinds.count(ValueError) == 8
+        assert kinds.count(RunTimeout) == kinds.count(BodyExitedError) == kinds.count(ValueError) == 8
         assert kinds.count(tuple) + kinds.count(asyncio.CancelledError) == 16
         assert_idle(tg)
 
@@ -312,25 +313,40 @@ async def test_a_process_that_cannot_be_killed_does_not_keep_the_runtime_from_cl
 
 
 @pytest.mark.parametrize(
-    ("body", "args", "exit_code", "number"),
+    ("body", "args", "kind", "exit_code", "number"),
     [
-        (bodies.leave, (0,), 0, None),
-        (bodies.leave, (3,), 3, None),
-        (bodies.fault, (), None, signal.SIGSEGV),
-        (bodies.killed, (), None, signal.SIGKILL),
-        (bodies.kill_self_in_a_message, (), None, signal.SIGKILL),
-        (bodies.babble, (), None, signal.SIGKILL),
+        (bodies.leave, (0,), BodyExitedError, 0, None),
+        (bodies.leave, (3,), BodyExitedError, 3, None),
+        (bodies.fault, (), BodyExitedError, None, signal.SIGSEGV),
+        (bodies.signalled, (signal.SIGABRT,), BodyExitedError, None, signal.SIGABRT),
+        (bodies.signalled, (signal.SIGFPE,), BodyExitedError, None, signal.SIGFPE),
+        (bodies.signalled, (signal.SIGALRM,), BodyExitedError, None, signal.SIGALRM),
+        (bodies.signalled, (signal.SIGTERM,), WorkerDiedError, None, signal.SIGTERM),
+        (bodies.signalled, (signal.SIGKILL,), WorkerDiedError, None, signal.SIGKILL),
+        (bodies.kill_self_in_a_message, (), WorkerDiedError, None, signal.SIGKILL),
+        (bodies.babble, (), WorkerDiedError, None, signal.SIGKILL),
     ],
-    ids=["_exit 0", "_exit 3", "segfault", "kill", "case 24: half a message", "rubbish"],
-)
+    ids=[
+        "_exit 0", "_exit 3", "segfault", "abort", "arithmetic", "alarm", "terminate", "kill",
+        "case 24: half a message", "rubbish",
+    ],
+)  # fmt: skip
 async def test_case_24_the_death_of_a_worker_is_told_at_once(
-    body: Any, args: tuple[Any, ...], exit_code: int | None, number: int | None, tmp_path: Path
+    body: Any,
+    args: tuple[Any, ...],
+    kind: type[BodyExitedError | WorkerDiedError],
+    exit_code: int | None,
+    number: int | None,
+    tmp_path: Path,
 ) -> None:
     gate = Gate(tmp_path / "gate")
     async with Tangram(local_pool(tmp_path)) as tg:
         other = asyncio.create_task(bodies.hold(gate.path))
-        with pytest.raises(WorkerDiedError, match=body.__name__) as caught:
+        began_s = time.monotonic()
+        with pytest.raises(kind, match=body.__name__) as caught:
             await body(*args)
+        assert time.monotonic() - began_s < 10, "nobody waits for more of the message"
+        assert isinstance(caught.value, tangram.InfrastructureError) == (kind is WorkerDiedError)
         assert (caught.value.exit_code, caught.value.signal) == (exit_code, number)
         again = pickle.loads(pickle.dumps(caught.value))
         assert (str(again), again.exit_code, again.signal) == (str(caught.value), exit_code, number)

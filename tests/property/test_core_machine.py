@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -11,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from arl_tangram.errors import InfeasibleError, NoTrajectoryError
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear
 from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.quantities import GIB
 from arl_tangram.scheduling.policies import elastic, fixed, paper, reserved
 from property.worlds import World, make_demand, make_topology
 
@@ -72,8 +71,13 @@ class Core(RuleBasedStateMachine):
     @precondition(lambda self: self.demands)
     @rule(which=PICK, repeat=st.sampled_from([1, 1, 1, 3, 10, 70]))
     def submit(self, which: int, repeat: int) -> None:
+        demand = self.demands[which % len(self.demands)][0]
+        if self.world.exceeds(demand):
+            with pytest.raises(InfeasibleError):
+                self.world.submit(demand)
+            return
         for _ in range(repeat):
-            self.world.submit(self.demands[which % len(self.demands)][0], key=str(which % 2))
+            self.world.submit(demand, key=str(which % 2))
 
     @precondition(lambda self: self.demands and self.world.open_trajectories)
     @rule(which=PICK, trajectory=PICK, turn=st.booleans())
@@ -84,8 +88,8 @@ class Core(RuleBasedStateMachine):
         if state.closing:
             with pytest.raises(NoTrajectoryError):
                 self.world.submit(demand, trajectory=into, turn=turn)
-        elif self._never_fits_beside(demand, state.demand):
-            with pytest.raises(InfeasibleError, match="own trajectory holds"):
+        elif self.world.refusal(demand, into, None) is not None:
+            with pytest.raises(InfeasibleError):
                 self.world.submit(demand, trajectory=into, turn=turn)
         else:
             self.world.submit(demand, trajectory=into, turn=turn)
@@ -101,7 +105,8 @@ class Core(RuleBasedStateMachine):
         try:
             self.world.open(memory_gib=memory_gib)
         except InfeasibleError:
-            assert self.world.policy.reserved_cores * 1000 > self.world.topology.dimensions[0].capacity
+            cores, memory = self.world.capacity[:2]
+            assert self.world.policy.reserved_cores * 1000 > cores or memory_gib * GIB > memory
 
     @precondition(lambda self: self.world.open_trajectories)
     @rule(trajectory=PICK)
@@ -125,6 +130,76 @@ class Core(RuleBasedStateMachine):
     def finish_all(self) -> None:
         for action_id in list(self.world.running):
             self.world.finish(action_id)
+
+    @precondition(lambda self: self.demands and self.world.running)
+    @rule(
+        parent=PICK,
+        which=PICK,
+        turn=st.booleans(),
+        cores=st.sampled_from([True, True, False]),
+        repeat=st.integers(1, 3),
+    )
+    def call(self, parent: int, which: int, turn: bool, cores: bool, repeat: int) -> None:
+        """A running action calls others."""
+        caller = _pick(self.world.running, parent)
+        trajectory = self.world.running[caller].pending.trajectory
+        if trajectory is not None and self.world.open_trajectories[trajectory].closing:
+            return
+        for n in range(repeat):
+            outer, inner = self.demands[(which + n) % len(self.demands)]
+            self.world.call(caller, outer if trajectory is None else inner, turn=turn, cores=cores)
+
+    @precondition(lambda self: self.world.callers.idle())
+    @rule(which=PICK)
+    def reclaim(self, which: int) -> None:
+        self.world.reclaim(_pick(self.world.callers.idle(), which))
+
+    @precondition(lambda self: self.world.running)
+    @rule(which=PICK, cores=st.booleans())
+    def lend(self, which: int, cores: bool) -> None:
+        """Also one that has lent already, or wants it back."""
+        self.world.lend(_pick(self.world.running, which), cores=cores)
+
+    @precondition(lambda self: self.demands and self.world.running)
+    @rule(caller=PICK, which=PICK, cores=st.booleans())
+    def want_back_what_others_use(self, caller: int, which: int, cores: bool) -> None:
+        """Others take what a running action has lent before it wants that back."""
+        action_id = _pick(self.world.running, caller)
+        self.submit(which, 3)
+        trajectory = self.world.running[action_id].pending.trajectory
+        if trajectory is not None:
+            self.submit_inside(which, list(self.world.open_trajectories).index(trajectory), turn=True)
+        self.world.lend(action_id, cores=cores)
+        self.world.decide()
+        if action_id in self.world.callers.idle():
+            self.world.reclaim(action_id)
+
+    @precondition(lambda self: [i for i in self.world.running if i not in self.world.callers.loans])
+    @rule()
+    def let_calls_end(self) -> None:
+        """Whatever does not wait for others ends, and whoever waited for it wants to go on."""
+        for action_id in [i for i in self.world.running if i not in self.world.callers.loans]:
+            self.world.finish(action_id)
+        for caller in self.world.callers.idle():
+            self.world.reclaim(caller)
+
+    @rule(halted=st.booleans())
+    def halt(self, halted: bool) -> None:
+        self.world.halt(halted)
+
+    @rule(
+        change=st.sampled_from(
+            [
+                *((0, milli_cores) for milli_cores in (500, 1000, 2000, 4000, 9000)),
+                *((1, gib * GIB) for gib in (2, 8)),
+                *((2, threads) for threads in (1, 4)),
+                *((3, calls) for calls in (500, 3000)),
+                *((4, calls) for calls in (1000, 3000)),
+            ]
+        )
+    )
+    def set_capacity(self, change: tuple[int, int]) -> None:
+        self.world.set_capacity(*change)
 
     @rule(dimension=st.sampled_from([2, 3, 4]), for_s=st.sampled_from([0.0, 0.2, 3.0, 60.0]))
     def pause(self, dimension: int, for_s: float) -> None:
@@ -158,11 +233,12 @@ class Core(RuleBasedStateMachine):
                 for a in world.waiting.values()
                 if a.demand.queue_timeout is not None
             ]
-            assert at_s in {*deadlines, *world.paused.values(), *world.returns()}
+            known = {*deadlines, *world.paused.values(), *world.returns(), *world.core._rounds.look_again_s.values()}
+            assert at_s in known, f"{at_s} is none of {known}"
         later_s = world.now + 1e6 if at_s is None else world.now + part * (at_s - world.now)
         if at_s is None or later_s < at_s:
-            decisions = copy.deepcopy(world.core).decide(later_s)
-            assert [*decisions.started, *decisions.opened, *decisions.expired] == []
+            decisions = world.twin().core.decide(later_s)
+            assert not decisions.any
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -174,11 +250,14 @@ class Core(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
+        world.halt(False)
         for _ in range(10_000):
             world.settle()
             at_s = world.core.next_wakeup_s()
-            if world.running:
-                world.finish(next(iter(world.running)))
+            if busy := [i for i in world.running if i not in world.callers.loans]:
+                world.finish(busy[0])
+            elif idle_callers := world.callers.idle():
+                world.reclaim(idle_callers[0])
             elif idle := [t for t in world.open_trajectories if all(a.trajectory != t for a in world.waiting.values())]:
                 world.close(idle[0])
             elif at_s is not None:
@@ -186,21 +265,58 @@ class Core(RuleBasedStateMachine):
             elif world.waiting or world.opening:
                 # Trajectories hold what their own actions wait for: not to be solved by any order.
                 assert world.open_trajectories
-                assert any(world.exceeds_what_trajectories_leave(a.demand) for a in world.in_queue())
+                assert any(world.exceeds_what_is_left(a.demand) for a in world.in_queue())
                 world.close(next(iter(world.open_trajectories)))
             else:
                 break
         world.now += 1000
         world.settle()
         assert [*world.waiting, *world.opening, *world.running, *world.open_trajectories] == []
-        assert [world.core.free(i) for i in range(5)] == [d.capacity for d in world.topology.dimensions]
+        assert [world.core.free(i) for i in range(5)] == world.capacity
         assert world.core.next_wakeup_s() is None
         assert world.core.drain_events() == []
 
-    def _never_fits_beside(self, demand: Demand, held: Demand) -> bool:
-        needed = dict(demand.fixed)
-        capacities = [d.capacity for d in self.world.topology.dimensions]
-        return any(units + needed.get(dimension, 0) > capacities[dimension] for dimension, units in held.fixed)
+
+KEPT = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from([1, 2, 0.5, Elastic(1, 3)]),
+        "memory_gib": st.sampled_from([1, 2, 3]),
+        "thread": st.just(True),
+        "search": st.just(1),
+        "priority": st.sampled_from([-1, 0]),
+    },
+)
+
+
+class Callers(Core):
+    """Much that callers keep, little of everything, and calls above all."""
+
+    @initialize(
+        cores=st.sampled_from([2, 3, 4]),
+        threads=st.sampled_from([1, 2, 3]),
+        concurrency=st.sampled_from([1, 2]),
+        policy=POLICIES,
+        order=ORDERS,
+        costs=st.lists(KEPT, min_size=2, max_size=5),
+    )
+    def begin(self, cores, threads, concurrency, policy, order, costs) -> None:  # type: ignore[no-untyped-def,override]
+        topology = make_topology(cores=cores, memory_gib=6, threads=threads, calls=5, concurrency=concurrency)
+        super().begin(topology, policy, order, costs)
+
+    @precondition(lambda self: self.demands and self.world.running)
+    @rule(parent=PICK, which=PICK, turn=st.booleans(), cores=st.booleans(), repeat=st.integers(1, 2))
+    def call_and_decide(self, parent: int, which: int, turn: bool, cores: bool, repeat: int) -> None:
+        """As `call`, and those that fit start."""
+        self.call(parent, which, turn, cores, repeat)
+        self.world.decide()
+
+    @precondition(lambda self: self.world.open_trajectories)
+    @rule(which=PICK, trajectory=PICK)
+    def begin_inside(self, which: int, trajectory: int) -> None:
+        """An action in a trajectory starts, if it can."""
+        self.submit_inside(which, trajectory, turn=which % 2 == 0)
+        self.world.decide()
 
 
 def _pick(ids, which: int) -> int:  # type: ignore[no-untyped-def]
@@ -209,3 +325,4 @@ def _pick(ids, which: int) -> int:  # type: ignore[no-untyped-def]
 
 
 TestCore = Core.TestCase
+TestCallers = Callers.TestCase

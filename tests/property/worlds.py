@@ -6,18 +6,25 @@ and adds up.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
+from arl_tangram.errors import InfeasibleError, NestedActionError, TangramError
 from arl_tangram.model.cost import declare_cost
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.events import (
     ActionDeferred,
+    ActionLent,
+    ActionResumed,
     ActionStarted,
     ActionSubmitted,
+    CapacityChanged,
     Event,
+    Paused,
     PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
@@ -30,6 +37,8 @@ from arl_tangram.scheduling.core import Decisions, SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Policy
+from arl_tangram.scheduling.queue import place
+from property.callers import Callers, Loan, ancestors, granted, least, stuck_calls
 
 MOST_DECISIONS = 1000
 """Calls of `decide` at one moment after which we say that it spins; each quiet world needs a few."""
@@ -97,7 +106,10 @@ class World:
         self.opening: dict[int, PendingAction] = {}
         self.open_trajectories: dict[int, _Open] = {}
         self.running: dict[int, RunningAction] = {}
-        self.turns: dict[int, list[int]] = defaultdict(list)
+        self.callers = Callers()
+        self.capacity = [dimension.capacity for dimension in topology.dimensions]
+        self.halted = False
+        self.refused: list[int] = []
         self.paused: dict[int, float] = {}
         self.gone: set[int] = set()
         self.log: list[object] = []
@@ -108,21 +120,102 @@ class World:
 
     # Commands.
 
-    def submit(self, demand: Demand, *, trajectory: int | None = None, turn: bool = False, key: str = "") -> int:
+    def submit(
+        self,
+        demand: Demand,
+        *,
+        trajectory: int | None = None,
+        turn: bool = False,
+        key: str = "",
+        parent: int | None = None,
+    ) -> int:
         self._next_id += 1
-        action = PendingAction(self._next_id, demand, self.now, key, trajectory, turn)
+        action = PendingAction(self._next_id, demand, self.now, key, trajectory, turn, parent=parent)
         self.core.submit(action)
         self.waiting[action.id] = action
-        if turn and trajectory is not None:
-            self.turns[trajectory].append(action.id)
+        if parent is not None:
+            self.callers.calls.setdefault(parent, set()).add(action.id)
         assert self._events() == [ActionSubmitted(self.now, action)]
         self.check()
         return action.id
 
+    def call(self, parent: int, demand: Demand, *, turn: bool, cores: bool) -> None:
+        """A running action calls another one in its trajectory, and lends before that."""
+        loan = self.callers.loans.get(parent)
+        if loan is None or loan.wanted:
+            self.lend(parent, cores=cores)
+        trajectory = self.running[parent].pending.trajectory
+        refusal = self.refusal(demand, trajectory, parent)
+        if refusal is None:
+            self.submit(demand, trajectory=trajectory, turn=turn, parent=parent)
+            return
+        with pytest.raises(refusal) as raised:
+            self.submit(demand, trajectory=trajectory, turn=turn, parent=parent)
+        names = [self.running[i].pending.demand.name for i in reversed(ancestors(parent, self.running))]
+        assert refusal is InfeasibleError or " → ".join([*names, demand.name]) in str(raised.value)
+
+    def refusal(self, demand: Demand, trajectory: int | None, parent: int | None) -> type[TangramError] | None:
+        """The error that a call of this demand gets at once, if any."""
+        if self.exceeds(demand):
+            return InfeasibleError
+        beside = {} if trajectory is None else dict(self.open_trajectories[trajectory].demand.fixed)
+        if self.exceeds(demand, beside):
+            return InfeasibleError
+        chain = ancestors(parent, self.running)
+        for other in {self.running[i].pending.trajectory for i in chain} - {None, trajectory}:
+            for dimension, units in self.open_trajectories[other].demand.fixed:
+                beside[dimension] = beside.get(dimension, 0) + units
+        for i in chain:
+            for dimension, units in granted(self.running[i]).items():
+                if self.topology.dimensions[dimension].window_s is None:
+                    loan = self.callers.loans.get(i)
+                    lent = loan is None or loan.cores
+                    beside[dimension] = beside.get(dimension, 0) + (0 if dimension == 0 and lent else units)
+        return NestedActionError if self.exceeds(demand, beside) else None
+
+    def exceeds(self, demand: Demand, beside: dict[int, int] | None = None) -> bool:
+        """Whether there is less than a demand asks for, beside what is held."""
+        held = beside or {}
+        return any(units + held.get(d, 0) > self.capacity[d] for d, units in least(demand).items() if units)
+
+    def lend(self, action_id: int, *, cores: bool) -> None:
+        running = self.running[action_id]
+        loan = self.callers.loans.get(action_id)
+        self.core.lend(action_id, self.now, cores=cores)
+        if loan is not None:
+            loan.wanted = False
+            assert self._events() == []
+        else:
+            lent = granted(running).get(0, 0) if cores else 0
+            self.callers.loans[action_id] = Loan(lent)
+            assert self._events() == [ActionLent(self.now, action_id, lent)]
+        self.check()
+
+    def reclaim(self, action_id: int) -> None:
+        loan = self.callers.loans[action_id]
+        if self.core.reclaim(action_id, self.now):
+            del self.callers.loans[action_id]
+            assert self._events() == [ActionResumed(self.now, action_id, loan.cores)]
+        else:
+            loan.wanted = True
+            assert self._events() == []
+        self.check()
+
+    def halt(self, halted: bool) -> None:
+        self.core.halt(halted, self.now)
+        assert self._events() == ([Paused(self.now, halted)] if halted != self.halted else [])
+        self.halted = halted
+
+    def set_capacity(self, dimension: int, units: int) -> None:
+        self.core.set_capacity(dimension, units, self.now)
+        self.capacity[dimension] = units
+        assert self._events() == [CapacityChanged(self.now, dimension, units)]
+        self.check()
+
     def open(self, *, memory_gib: int = 0) -> int:
         self._next_id += 1
         reserved = self.policy.reserved_cores * MILLI
-        demand = trajectory_demand(self.topology, memory_bytes=memory_gib * GIB, reserved=reserved)
+        demand = trajectory_demand(self.core.topology, memory_bytes=memory_gib * GIB, reserved=reserved)
         request = PendingAction(self._next_id, demand, self.now)
         self.core.open(request, group="g")
         self.opening[request.id] = request
@@ -138,6 +231,9 @@ class World:
 
     def finish(self, action_id: int, *, ok: bool = True, duration_s: float | None = None) -> None:
         running = self.running.pop(action_id)
+        self.callers.loans.pop(action_id, None)
+        self.callers.calls.pop(action_id, None)
+        self._call_ended(running.pending)
         lasted_s = self.now - running.started_at_s if duration_s is None else duration_s
         self.core.finish(action_id, self.now, lasted_s if ok else None)
         expected: list[Event] = [UnitsReturned(self.now, action_id)]
@@ -145,8 +241,6 @@ class World:
         if trajectory is not None:
             state = self.open_trajectories[trajectory]
             state.running.remove(action_id)
-            if running.pending.turn:
-                assert self.turns[trajectory].pop(0) == action_id
             if state.closing and not state.running:
                 del self.open_trajectories[trajectory]
                 expected.append(TrajectoryClosed(self.now, trajectory))
@@ -177,18 +271,24 @@ class World:
         self._in_windows = [w for w in self._in_windows if w[0] > self.now]
         self.paused = {d: until_s for d, until_s in self.paused.items() if until_s > self.now}
         due = [a.id for a in self.waiting.values() if _deadline_s(a) <= self.now]
+        before = self.twin() if self.callers.loans and self._stuck() else None
         decisions = self.core.decide(self.now)
         events = self._events()
         assert sorted(decisions.expired) == sorted(due)
         for action_id in decisions.expired:
             self._leave(action_id)
+        self._check_impossible(decisions, before)
         for trajectory in decisions.opened:
             self._opened(trajectory)
+        for running in decisions.resumed:
+            assert self.callers.loans.pop(running.pending.id).wanted
+            assert self.running[running.pending.id] is running
         for running in decisions.started:
             self._started(running)
         self._check_order(decisions.started)
         self._check_events(decisions, events)
         self.log += [decisions.expired, decisions.opened, [(r.pending.id, r.units) for r in decisions.started]]
+        self.log += [[r.pending.id for r in decisions.resumed], [i for i, _ in decisions.impossible]]
         self.check()
         return decisions
 
@@ -203,6 +303,11 @@ class World:
         at_s = self.core.next_wakeup_s()
         assert at_s is None or at_s > self.now
 
+    def twin(self) -> World:
+        """Return another world in the same state."""
+        demands = [a.demand for a in (*self.waiting.values(), *(r.pending for r in self.running.values()))]
+        return copy.deepcopy(self, {id(demand): demand for demand in demands})  # known by their identity
+
     def advance(self, for_s: float) -> None:
         self.now += for_s
 
@@ -210,14 +315,16 @@ class World:
 
     def free(self, dimension: int) -> int:
         """Free units by the account, as of the last decision."""
-        return self.topology.dimensions[dimension].capacity - self._used(dimension)
+        used = self._used(dimension)
+        if self.topology.dimensions[dimension].window_s is not None:
+            return self.capacity[dimension] - used
+        return max(self.capacity[dimension], used) - used
 
     def in_queue(self) -> list[PendingAction]:
         """Who waits for units (and not for a turn), in order."""
-        actions = [a for a in self.waiting.values() if not self._waits_for_turn(a)]
-        ranks = {a.id: a.rank for a in self.core._queue}
-        waiting = [*actions, *self.opening.values()]
-        return sorted(waiting, key=lambda a: (a.demand.priority, ranks.get(a.id, 0.0), a.id))
+        places = {a.id: place(a) for a in self.core._queue}
+        waiting = [a for a in [*self.waiting.values(), *self.opening.values()] if a.id in places]
+        return sorted(waiting, key=lambda a: places[a.id])
 
     def asked(self, demand: Demand) -> int:
         """Units of its elastic dimension that the policy grants an action that is alone."""
@@ -225,8 +332,8 @@ class World:
             return demand.options[0] if demand.options else 0
         if not self.policy.name.startswith(("fixed", "reserved")):
             return demand.options[0]
-        dop = int(self.policy.name.split("(")[1].rstrip(")"))
-        return max((u for u in demand.options if u <= dop * MILLI), default=demand.options[0])
+        most = min(int(self.policy.name.split("(")[1].rstrip(")")) * MILLI, self.capacity[demand.elastic])
+        return max((u for u in demand.options if u <= most), default=demand.options[0])
 
     def needs(self, demand: Demand) -> dict[int, int]:
         """Units per dimension at what the policy asks for."""
@@ -242,12 +349,16 @@ class World:
         """When units of rates return."""
         return [at_s for at_s, _, _ in self._in_windows]
 
-    def exceeds_what_trajectories_leave(self, demand: Demand) -> bool:
-        """Whether it could not start even if nothing but the open trajectories held anything."""
-        left = [dimension.capacity for dimension in self.topology.dimensions]
+    def exceeds_what_is_left(self, demand: Demand) -> bool:
+        """Whether it could not start even if nothing but open trajectories and callers that wait held anything."""
+        left = list(self.capacity)
         for state in self.open_trajectories.values():
             for dimension, units in state.demand.fixed:
                 left[dimension] -= units
+        for i, loan in self.callers.loans.items():
+            for dimension, units in granted(self.running[i]).items():
+                if self.topology.dimensions[dimension].window_s is None:
+                    left[dimension] -= units - (loan.cores if dimension == 0 else 0)
         return any(units > left[dimension] for dimension, units in self.needs(demand).items())
 
     # Laws.
@@ -255,11 +366,17 @@ class World:
     def check(self) -> None:
         """Free and used units are what the account says, and their sum is the capacity."""
         for i, dimension in enumerate(self.topology.dimensions):
-            assert self.core.used(i) == self._used(i), dimension.name
-            assert self.core.free(i) == dimension.capacity - self._used(i) >= 0, dimension.name
+            used = self._used(i)
+            assert self.core.used(i) == used, dimension.name
+            assert self.core.free(i) == self.free(i), dimension.name
+            assert self.core.free(i) + used == self.core.capacity(i)
+            if dimension.window_s is None:
+                assert self.core.free(i) >= 0, dimension.name
+                assert self.core.capacity(i) == max(self.capacity[i], used)
         assert self.core.waiting == len(self.waiting) + len(self.opening)
         assert self.core.running == len(self.running)
         assert self.core.trajectories == len(self.open_trajectories)
+        self._check_turns()
 
     def check_work_conservation(self) -> None:
         """Of a world at rest: nobody who is the first waiter in each of its dimensions fits.
@@ -269,7 +386,13 @@ class World:
         may wait for units that are coming, and there is a time at which that is thought over.
         """
         taken: set[int] = set()
+        for i, loan in self.callers.loans.items():
+            if loan.wanted and i in self.core._lending._resuming:
+                assert min(loan.cores, self.capacity[0]) > self.free(0), f"{i} could go on"
+                taken.add(0)
         for action in self.in_queue():
+            if self.halted and not self.is_called(action):
+                continue
             needs = self.needs(action.demand)
             first_everywhere = taken.isdisjoint(needs)
             taken |= needs.keys()
@@ -280,7 +403,9 @@ class World:
         """Whether its policy may let it wait though it fits."""
         if self.policy.name.startswith(("fixed", "reserved", "paper")) or len(demand.options) < 2:
             return False
-        held = any(r.pending.demand.elastic == demand.elastic for r in self.running.values())
+        held = any(
+            r.pending.demand.elastic == demand.elastic and i not in self.callers.loans for i, r in self.running.items()
+        )
         return held and self.core.next_wakeup_s() is not None
 
     def _used(self, dimension: int) -> int:
@@ -291,15 +416,88 @@ class World:
             demand = running.pending.demand
             held.append(dict(demand.fixed).get(dimension, 0))
             held.append(running.units if demand.elastic == dimension else 0)
-        return sum(held)
+        lent = sum(loan.cores for loan in self.callers.loans.values()) if dimension == 0 else 0
+        return sum(held) - lent
 
-    def _waits_for_turn(self, action: PendingAction) -> bool:
-        return action.turn and action.trajectory is not None and self.turns[action.trajectory][0] != action.id
+    def is_called(self, action: PendingAction) -> bool:
+        """Whether a running action has called it."""
+        return action.parent is not None and action.parent in self.running
+
+    def _stuck(self) -> set[int]:
+        held = {d: self.capacity[d] for d, what in enumerate(self.topology.dimensions) if what.window_s is None}
+        trajectories = {t: dict(state.demand.fixed) for t, state in self.open_trajectories.items()}
+        return stuck_calls(self.waiting.values(), self.running, self.callers, trajectories, held)
+
+    def _check_impossible(self, decisions: Decisions, before: World | None) -> None:
+        """Who is refused can never start, and nobody else waits for ever."""
+        for action_id, error in decisions.impossible:
+            request = self.waiting.get(action_id) or self.opening[action_id]
+            if isinstance(error, InfeasibleError):
+                state = None if request.trajectory is None else self.open_trajectories[request.trajectory]
+                assert self.exceeds(request.demand, None if state is None else dict(state.demand.fixed))
+            else:
+                assert isinstance(error, NestedActionError)
+                assert action_id == max(self._stuck()), "not the youngest"
+                assert before is not None
+                self.refused.append(action_id)
+                names = [self.running[i].pending.demand.name for i in reversed(ancestors(request.parent, self.running))]
+                assert " → ".join([*names, request.demand.name]) in str(error)
+            self._leave(action_id)
+        assert not self._stuck(), "nobody would ever start these"
+        for action_id, _ in decisions.impossible[:1]:
+            if action_id in self.refused and before is not None:
+                before.let_all_end()
+                assert action_id in before.waiting or action_id in decisions.expired, "it could have run"
+
+    def let_all_end(self) -> None:
+        """Let everything end that can, without a refusal, and without anybody giving up."""
+        self.core._deadlines._heap.clear()
+        self.core._prelude._deadlocks.refusals = lambda now_s: iter(())  # type: ignore[method-assign]
+        for _ in range(1000):
+            done = self.core.decide(self.now)
+            self.core.drain_events()
+            for action_id in done.expired:
+                self.waiting.pop(action_id, None)
+            for running in done.started:
+                self.waiting.pop(running.pending.id)
+                self.running[running.pending.id] = running
+            for running in done.resumed:
+                del self.callers.loans[running.pending.id]
+            ready = [i for i in self.running if i not in self.callers.loans]
+            waiting = self.callers.idle()
+            at_s = self.core.next_wakeup_s()
+            if ready:
+                action = self.running.pop(ready[0]).pending
+                self._call_ended(action)
+                self.core.finish(action.id, self.now, None)
+                self.callers.calls.pop(action.id, None)
+            elif waiting:
+                self.callers.loans[waiting[0]].wanted = True
+                if self.core.reclaim(waiting[0], self.now):
+                    del self.callers.loans[waiting[0]]
+            elif at_s is not None and not done.more:
+                self.now = max(self.now, at_s)
+            elif not done.more:
+                return
+
+    def _check_turns(self) -> None:
+        """One action at a time has the turn, and it does not lie about while somebody wants it."""
+        for trajectory in self.open_trajectories:
+            inside = [r for r in self.running.values() if r.pending.trajectory == trajectory and r.pending.turn]
+            having = [r for r in inside if r.pending.id not in self.callers.loans]
+            assert len(having) <= 1, "two have the turn"
+            wanting = [a.id for a in self.waiting.values() if a.trajectory == trajectory and a.turn]
+            wanting += [r.pending.id for r in inside if r not in having and self.callers.loans[r.pending.id].wanted]
+            first = [i for i in wanting if i in self.core._queue or i in self.core._lending._resuming]
+            assert len(first) + len(having) == (1 if wanting or having else 0), f"the turn of {trajectory} was lost"
+
+    def _call_ended(self, action: PendingAction) -> None:
+        if action.parent in self.callers.calls:
+            self.callers.calls[action.parent].discard(action.id)
 
     def _leave(self, action_id: int) -> None:
         action = self.waiting.pop(action_id, None) or self.opening.pop(action_id)
-        if action.turn and action.trajectory is not None:
-            self.turns[action.trajectory].remove(action_id)
+        self._call_ended(action)
         self.gone.add(action_id)
 
     def _opened(self, trajectory: int) -> None:
@@ -311,8 +509,10 @@ class World:
         action, demand = running.pending, running.pending.demand
         assert action.id not in self.gone
         assert action.id not in self.running
-        assert not self._waits_for_turn(action), "out of turn"
-        assert self.waiting.pop(action.id) == action._replace(rank=0.0)
+        assert self.waiting.pop(action.id) == action._replace(rank=0.0, inherited=None)
+        assert not self.halted or self.is_called(action), f"nothing new is to start: {action}"
+        if action.turn and action.trajectory is not None:
+            self._check_turn(action)
         assert running.started_at_s == self.now
         assert math.isfinite(running.expected_s)
         assert running.expected_s > 0 or running.pending.demand.elastic is None
@@ -324,6 +524,14 @@ class World:
             state.running.add(action.id)
         self._rate(demand)
 
+    def _check_turn(self, action: PendingAction) -> None:
+        for other in self.waiting.values():
+            if other.trajectory == action.trajectory and other.turn:
+                if self.is_called(other):
+                    assert self.is_called(action), f"{action.id} has the turn before {other.id}, which was called"
+                elif action.parent is None and other.parent is None:
+                    assert other.id > action.id, "out of turn"
+
     def _rate(self, demand: Demand) -> None:
         for dimension, units in demand.fixed:
             window_s = self.topology.dimensions[dimension].window_s
@@ -332,17 +540,19 @@ class World:
 
     def _check_order(self, started: Sequence[RunningAction]) -> None:
         """Nobody overtakes its own kind: same demand, same place (inside or outside trajectories)."""
-        ranks = {action.id: action.rank for action in self.core._queue}
+        places = {action.id: place(action) for action in self.core._queue}
         for running in started:
             mine = running.pending
             for other in self.in_queue():
-                if other.demand is mine.demand and (other.trajectory is None) == (mine.trajectory is None):
-                    behind = (ranks[other.id], other.id) > (mine.rank, mine.id)
-                    assert behind or other.turn, f"{mine.id} overtook {other.id}"
+                alike = other.demand is mine.demand and (other.trajectory is None) == (mine.trajectory is None)
+                if alike and (other.parent is None) == (mine.parent is None):
+                    assert places[other.id] > place(mine) or other.turn, f"{mine.id} overtook {other.id}"
 
     def _check_events(self, decisions: Decisions, events: list[Event]) -> None:
         assert [e.action for e in events if isinstance(e, ActionStarted)] == decisions.started
         assert [e.id for e in events if isinstance(e, TrajectoryOpened)] == decisions.opened
+        resumed = [e.id for e in events if isinstance(e, ActionResumed)]
+        assert resumed == [r.pending.id for r in decisions.resumed]
         deferred = [e.id for e in events if isinstance(e, ActionDeferred)]
         assert self._deferred.isdisjoint(deferred), "deferred for the first time, twice"
         assert len(set(deferred)) == len(deferred)
@@ -350,7 +560,8 @@ class World:
         refused = [e for e in events if isinstance(e, PolicyRefused)]
         self.refusals += refused
         assert len(self.refusals) <= 1, "a policy is refused once"
-        assert len(events) == len(decisions.started) + len(decisions.opened) + len(deferred) + len(refused)
+        known = (decisions.started, decisions.opened, decisions.resumed, deferred, refused)
+        assert len(events) == sum(map(len, known))
         assert all(e.at_s == self.now for e in events)
 
     def _events(self) -> list[Event]:

@@ -40,6 +40,15 @@ def graded(answer: str) -> dict[str, float]:
     return {answer: 1.0}
 
 
+@tangram.action(idempotent=True, retries=2, retry_on=(tangram.InfrastructureError, ConnectionError))
+async def page(address: str) -> bytes:
+    quota = tangram.current_quota("search")
+    assert_type(quota.key, str | None)
+    quota.failed()
+    quota.succeeded()
+    return address.encode()
+
+
 @tangram.action()
 async def nothing() -> None: ...
 
@@ -101,6 +110,8 @@ async def attributes() -> None:
     assert_type(await run_tests.body("tests/"), bool)
     assert_type(await run_tests.with_options(timeout=5)("tests/"), bool)
     assert_type(search.__name__, str)
+    assert_type(await page.with_options(idempotent=True, retries=3, retry_on=OSError)("a"), bytes)
+    page.with_options(retries="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     run_tests.with_options(timeout="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     run_tests.with_options(cores=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
@@ -108,6 +119,10 @@ async def attributes() -> None:
 def refused_declarations() -> None:
     tangram.action(cpu="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     tangram.action(cores=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    tangram.action(retries=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    tangram.action(retry_on="OSError")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    tangram.action(retry_on=(OSError, 3))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    tangram.Quota("a", breaker=tangram.Breaker(failures="5"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     tangram.action(isolate="container")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     tangram.Elastic(1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
@@ -123,6 +138,16 @@ async def runtime(tasks: list[str]) -> None:
         async with tangram.trajectory():
             assert_type(await run_tests("x"), bool)
     tangram.Tangram(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def runtime_without_a_loop() -> None:
+    with tangram.Tangram() as tg, tangram.trajectory():
+        assert_type(tg, tangram.Tangram)
+        assert_type(tangram.run_sync(exact_match, "a", "b"), float)
+        assert_type(tangram.run_sync(Agent().act, "x"), int)
+        assert_type(tg.run_sync(search, "x"), list[str])
+        assert_type(tg.wait(search("x")), list[str])
+        tangram.run_sync(search)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def any_is_not_what_comes_back(value: Any) -> None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
     "bench plan": ["bench", "plan"],
+    "bench faults": ["bench", "faults"],
 }
 
 

@@ -12,6 +12,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from arl_tangram.managers.child import start
+
 MESSAGE_BYTES = 1 << 15  # longer requests travel in a memfd
 REPLY_BYTES = 1 << 12
 
@@ -40,22 +42,12 @@ class Channel:
         self.on_reply: Callable[[list[str]], None] = _ignore
         self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self.exited: asyncio.Future[None] = self._loop.create_future()
+        command = ("/bin/sh", "-c", ENTER, "sh", *entrances, "--", *argv)
         with contextlib.ExitStack() as stack:
             self._errors = stack.enter_context(open(os.memfd_create("arl_tangram-keeper"), "r+b", buffering=0))
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            stack.enter_context(theirs)
-            self._socket = stack.enter_context(ours)
-            ours.setblocking(False)
-            self.pid = _spawn(
-                ("/bin/sh", "-c", ENTER, "sh", *entrances, "--", *argv), env, theirs.fileno(), self._errors.fileno()
+            self.pid, self._process, self._socket = start(
+                socket.SOCK_SEQPACKET, lambda theirs: _spawn(command, env, theirs, self._errors.fileno())
             )
-            try:
-                self._process = os.pidfd_open(self.pid)
-            except OSError:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-                raise
-            theirs.close()
             stack.pop_all()
         self._loop.add_reader(self._socket.fileno(), self._receive)
         self._loop.add_reader(self._process, self._collect)

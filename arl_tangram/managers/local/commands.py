@@ -15,7 +15,7 @@ import anyio
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
-from arl_tangram.uninterrupted import finish_anyway, in_thread
+from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
 KILLED_CODE = 137
@@ -257,7 +257,7 @@ class Commands:
         if self._lost is None:
             complaint = self.channel.complaint()
             self._lose(f"its keeper ended: {complaint}" if complaint else "its keeper ended")
-            self._ending = self._loop.create_task(self._end())
+            self._ending = unstoppable(self._end())
 
     def _lose(self, reason: str) -> None:
         if self._lost is None:

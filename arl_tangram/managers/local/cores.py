@@ -4,10 +4,14 @@ With C cores, W of them whole and F milli-cores in fractions, the fractions shar
 cores fit exactly if C - W - ceil(F / 1000) >= k, which is what counting milli-cores says: nothing is
 lost to fragmentation. A fraction is kept on as few shared cores as it needs, so that `nproc` shows its ceiling; if
 no such place has room, it floats over all shared cores and still gets its time.
+
+The pool can be resized while grants are out. Nothing is taken from a grant: a pool that shrinks below what is in use
+retires its cores as they come back, and grants nothing before that is done.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,14 +37,34 @@ class Placement:
 
 
 class Cores:
-    """Places grants on the cores of a pool; a grant is named by a key of the caller."""
+    """Places grants on the cores of a pool; a grant is named by a key of the caller.
 
-    def __init__(self, nodes: Sequence[Sequence[int]]) -> None:
-        self._nodes = [tuple(node) for node in nodes]
-        self._free = [sorted(node) for node in nodes]
+    Args:
+        nodes: all cores that the pool could have, by NUMA node.
+        capacity: how many it has, whole nodes first; by default all.
+    """
+
+    def __init__(self, nodes: Sequence[Sequence[int]], capacity: int | None = None) -> None:
+        self._nodes = [tuple(sorted(node)) for node in nodes]
+        self._free: list[list[int]] = [[] for _ in nodes]
+        self._spare = [list(node) for node in self._nodes]  # not of the pool
+        self._capacity = 0
+        self._excess = 0  # cores in use that leave the pool when they come back; then none is free
         self._shared: list[int] = []
         self._fractions: dict[int, int] = {}  # key -> milli-cores, in order of arrival
         self._placed: dict[int, Placement] = {}
+        self.resize(sum(map(len, nodes)) if capacity is None else capacity)
+
+    @property
+    def capacity(self) -> int:
+        """Cores that the pool has, or will have when those beyond that have come back."""
+        return self._capacity
+
+    @property
+    def core_ids(self) -> tuple[int, ...]:
+        """Numbers of the cores of the pool, those that leave it later included."""
+        spare = {core for node in self._spare for core in node}
+        return tuple(core for node in self._nodes for core in node if core not in spare)
 
     @property
     def free(self) -> int:
@@ -55,6 +79,8 @@ class Cores:
         """
         if milli_cores <= 0:
             raise ValueError(f"a grant needs milli-cores, {milli_cores} were asked")
+        if self._excess:
+            raise ValueError(f"{milli_cores} milli-cores were asked, and {self._excess} cores too many are in use")
         if milli_cores % MILLI == 0:
             placed = Placement(self._pick(milli_cores // MILLI), milli_cores)
             self._placed[key] = placed
@@ -78,6 +104,29 @@ class Cores:
         del self._shared[needed:]
         self._put_back(given_up)
         return self._arrange()
+
+    def resize(self, capacity: int) -> None:
+        """Change how many cores the pool has: free ones come and go at once, those in use leave when they come back.
+
+        Raises:
+            ValueError: there are not so many, or it would have none.
+        """
+        if not 1 <= capacity <= sum(map(len, self._nodes)):
+            raise ValueError(f"a pool of {capacity} cores, of {sum(map(len, self._nodes))} that there are")
+        missing = capacity - self._capacity
+        self._capacity = capacity
+        kept = min(self._excess, max(missing, 0))
+        self._excess -= kept
+        for _ in range(missing - kept):
+            spare, free = next(pair for pair in zip(self._spare, self._free, strict=True) if pair[0])
+            insort(free, spare.pop(0))
+        for _ in range(min(-missing, self.free)):
+            spare, free = next(
+                pair for pair in zip(reversed(self._spare), reversed(self._free), strict=True) if pair[1]
+            )
+            insort(spare, free.pop())
+            missing += 1
+        self._excess += max(-missing, 0)
 
     def placement(self, key: int) -> Placement:
         """Return where a grant is."""
@@ -103,10 +152,10 @@ class Cores:
 
     def _put_back(self, core_ids: Sequence[int]) -> None:
         for core in core_ids:
-            for node, free in zip(self._nodes, self._free, strict=True):
-                if core in node:
-                    free.append(core)
-                    free.sort()
+            node = next(number for number, node in enumerate(self._nodes) if core in node)
+            leaves = self._excess > 0
+            self._excess -= leaves
+            insort(self._spare[node] if leaves else self._free[node], core)
 
     def _arrange(self) -> dict[int, Placement]:
         """Place all fractions anew, in order of arrival; return what changed."""

@@ -13,13 +13,17 @@ class LocalLease:
     """Cores in use by one running action; made by `LocalManager.lease`."""
 
     def __init__(
-        self, sandbox: LocalSandbox | None, core_ids: Callable[[], tuple[int, ...]], release: Callable[[], None]
+        self,
+        sandbox: LocalSandbox | None,
+        meter: UsageMeter,
+        core_ids: Callable[[], tuple[int, ...]],
+        release: Callable[[], None],
     ) -> None:
         self._sandbox = sandbox
         self._core_ids = core_ids
         self._release = release
         self._held: tuple[int, ...] | None = None
-        self.meter = UsageMeter()
+        self._meter = meter
 
     @property
     def core_ids(self) -> tuple[int, ...]:
@@ -29,7 +33,7 @@ class LocalLease:
     @property
     def usage(self) -> ExecUsage:
         """What the commands took so far."""
-        return self.meter.usage
+        return self._meter.usage
 
     def needs_cleanup(self) -> bool:
         """Whether something that the action started may still run, so that `clean` must be awaited."""

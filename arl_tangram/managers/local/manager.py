@@ -23,7 +23,8 @@ from arl_tangram.managers.local.lease import LocalLease
 from arl_tangram.managers.local.machine import Machine
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
-from arl_tangram.managers.manager import CpuLease, ManagedSandbox
+from arl_tangram.managers.local.usage import UsageMeter
+from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_whole, in_words
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 from arl_tangram.uninterrupted import finish_anyway, in_thread
@@ -50,14 +51,15 @@ class LocalManager:
         root: str,
         cgroups: bool = True,
     ) -> None:
-        self._capacity = cores
+        self._machine = machine
         self._memory_bytes = memory_bytes
         self._ignore_image = ignore_image
         self._isolation: IsolationChoice = isolation
         self._root = root
         self._use_cgroups = cgroups
-        self._nodes = _choose(machine, cores)
-        self._cores = Cores(self._nodes)
+        self._cores = Cores(machine.nodes, cores)
+        self._starts = 2 * cores
+        self._starting = asyncio.Semaphore(self._starts)
         self._site: Site | None = None
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._leased: dict[int, LocalSandbox] = {}
@@ -66,7 +68,7 @@ class LocalManager:
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers: `cpu` in milli-cores, `memory` in bytes."""
-        return (Dimension(CPU, self._capacity * MILLI, MILLI), Dimension(MEMORY, self._memory_bytes, GIB))
+        return (Dimension(CPU, self._cores.capacity * MILLI, MILLI), Dimension(MEMORY, self._memory_bytes, GIB))
 
     def check_image(self, image: str | None) -> None:
         """Raise `ConfigurationError` unless there is no image or images are ignored."""
@@ -75,6 +77,25 @@ class LocalManager:
                 f"a LocalPool has no images, and image={image!r} was asked; "
                 "LocalPool(ignore_image=True) runs such trajectories on the files of this machine"
             )
+
+    def check_capacity(self, name: str, capacity: int) -> None:
+        """Raise `ConfigurationError` unless `resize` can do this: no more than this process may use."""
+        check_whole("LocalPool", name, capacity)
+        usable = self._machine.usable_cores * MILLI if name == CPU else self._machine.memory_bytes
+        if capacity > usable:
+            raise ConfigurationError(
+                f"a LocalPool with {in_words(name, capacity)}: {in_words(name, usable)} can be used here"
+            )
+
+    def resize(self, name: str, capacity: int) -> None:
+        """Change what there is of a dimension; what is in use beyond that is retired when it comes back."""
+        if name == MEMORY:
+            self._memory_bytes = capacity
+            return
+        self._cores.resize(capacity // MILLI)
+        for _ in range(2 * self._cores.capacity - self._starts):
+            self._starting.release()
+        self._starts = max(self._starts, 2 * self._cores.capacity)
 
     @property
     def site(self) -> Site:
@@ -90,7 +111,7 @@ class LocalManager:
     def describe(self) -> str:
         """Say in one line what enforces the grants here."""
         limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"
-        return f"{self._capacity} cores, {self._memory_bytes / GIB:.1f} GiB: {limits}"
+        return f"{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB: {limits}"
 
     async def start(self) -> None:
         """Probe what is permitted here and sweep what killed runs left behind.
@@ -102,7 +123,6 @@ class LocalManager:
         # Of their own: killing, creating and removing never stand behind a large copy.
         self._kills = anyio.CapacityLimiter(KILL_THREADS)
         self._upkeep = anyio.CapacityLimiter(FILE_THREADS)
-        self._starting = asyncio.Semaphore(2 * self._capacity)
         await finish_anyway(self._open())
 
     async def aclose(self) -> None:
@@ -125,7 +145,7 @@ class LocalManager:
         sandbox: LocalSandbox | None = None
         async with self._starting:
             try:
-                group = await self._in_thread(partial(site.prepare, number, memory_bytes))
+                group = await self._in_thread(partial(site.prepare, number, memory_bytes, self._cores.core_ids))
                 sandbox = self._begin(site, number, group)
                 async with asyncio.timeout(START_LIMIT_S):
                     await sandbox.wait_ready()
@@ -149,7 +169,10 @@ class LocalManager:
         own = self._sandboxes[sandbox.id] if sandbox is not None else None
         key = next(self._lease_numbers)
         moved = self._cores.take(key, milli_cores)
-        lease = LocalLease(own, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key))
+        meter = UsageMeter()
+        lease = LocalLease(
+            own, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)
+        )
         if own is not None:
             self._leased[key] = own
             try:
@@ -157,14 +180,14 @@ class LocalManager:
             except OSError as error:
                 lease.release()
                 raise SandboxLostError(f"sandbox {own.id} does not take its cores: {error}") from error
-            own.begin(milli_cores, lease.meter)
+            own.begin(milli_cores, meter)
         self._place(moved)
         return lease
 
-    def _give_back(self, key: int) -> None:
+    def _give_back(self, key: int, meter: UsageMeter) -> None:
         sandbox = self._leased.pop(key, None)
         if sandbox is not None:
-            sandbox.end()
+            sandbox.end(meter)
         self._place(self._cores.give_back(key))
 
     def _place(self, moved: Mapping[int, Placement]) -> None:
@@ -205,8 +228,10 @@ class LocalManager:
         self._sandboxes.pop(sandbox.id, None)
 
     async def _open(self) -> None:
-        core_ids = [core for node in self._nodes for core in node]
-        opening = partial(open_site, self._root, core_ids, isolation=self._isolation, cgroups=self._use_cgroups)
+        # All that the pool could grow to.
+        opening = partial(
+            open_site, self._root, self._machine.cores, isolation=self._isolation, cgroups=self._use_cgroups
+        )
         self._site = await self._in_thread(opening)
 
     async def _close(self) -> None:
@@ -217,11 +242,3 @@ class LocalManager:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await in_thread(work, self._upkeep)
-
-
-def _choose(machine: Machine, count: int) -> list[list[int]]:
-    """Choose the cores of a pool: whole NUMA nodes first."""
-    chosen: list[list[int]] = []
-    for node in machine.nodes:
-        chosen.append(list(node[: max(0, count - sum(map(len, chosen)))]))
-    return [node for node in chosen if node]

@@ -73,10 +73,15 @@ def claim(root: str) -> Owner:
     # Filled before it gets its name: a folder with a valid name always tells its boot.
     told = {"pid": os.getpid(), "started": started(os.getpid()), "boot": _boot()}
     Path(unnamed, "owner.json").write_text(json.dumps(told))
-    name = f"{_namespace()}-{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(3)}"
+    name = new_name()
     folder = os.path.join(root, name)
     os.rename(unnamed, folder)
     return Owner(name, folder)
+
+
+def new_name() -> str:
+    """Return a new name for an owner in this process."""
+    return f"{_namespace()}-{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(3)}"
 
 
 def _unnamed_folder(root: str) -> str:

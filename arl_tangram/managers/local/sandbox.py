@@ -20,8 +20,9 @@ from arl_tangram.managers.local.cores import Placement
 from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.local.usage import UsageMeter
+from arl_tangram.managers.manager import no_cores
 from arl_tangram.model.sandbox import ExecResult
-from arl_tangram.uninterrupted import finish_anyway, in_thread
+from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
 
 T = TypeVar("T")
 
@@ -79,14 +80,14 @@ class LocalSandbox:
         and no other one runs, all of that is killed with it. It loses its standard output when the command ends.
 
         Raises:
-            UsageError: no action with cores of its own is running in this sandbox.
+            UsageError: no action has cores in this sandbox now; the running one may have lent them.
         """
         entered_s = time.monotonic()
         _check(argv, stdin, env, timeout, max_output_bytes)
         self._check_loop()
         self._commands.check()
-        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd))
         grant, meter = self._check_granted(), self._meter
+        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd))
         command = Command(
             argv=argv,
             cwd=folder,
@@ -140,7 +141,7 @@ class LocalSandbox:
     async def aclose(self) -> None:
         """Kill everything in it and remove it; bounded, idempotent, never raises for a sandbox that is lost."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = unstoppable(self._close())
         await finish_anyway(_joined(self._closing))
 
     # for the manager and its leases
@@ -180,9 +181,10 @@ class LocalSandbox:
         if not pinned:
             self._commands.pin(placement.core_ids)
 
-    def end(self) -> None:
-        """Close it for commands until the next action begins."""
-        self._grant = None
+    def end(self, meter: UsageMeter | None = None) -> None:
+        """Close it for commands until the next action begins; with a meter, unless that has happened already."""
+        if meter is None or meter is self._meter:
+            self._grant = None
 
     async def kill(self) -> None:
         """Kill everything that was started in it, and start nothing more; see `Commands.kill`."""
@@ -204,7 +206,7 @@ class LocalSandbox:
     def _check_granted(self, grant: Mapping[str, str] | None = None) -> Mapping[str, str]:
         """Return the grant of the running action, which must still be `grant` if that is given."""
         if self._grant is None or (grant is not None and grant is not self._grant):
-            raise UsageError(f"no action is running in sandbox {self._id}: commands need the cores of one")
+            raise UsageError(no_cores(self._id))
         return self._grant
 
     def _check_loop(self) -> None:

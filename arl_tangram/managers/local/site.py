@@ -46,8 +46,8 @@ class Site:
         """Return the folders of a sandbox, which need not exist."""
         return Folders(os.path.join(self.owner.folder, str(number)))
 
-    def prepare(self, number: int, memory_bytes: int) -> SandboxGroup | None:
-        """Create the folders and the cgroups of a sandbox; None where no cgroups are permitted.
+    def prepare(self, number: int, memory_bytes: int, core_ids: Sequence[int]) -> SandboxGroup | None:
+        """Create the folders and the cgroups of a sandbox on these cores; None where no cgroups are permitted.
 
         Raises:
             OSError: they could not be created; `discard` removes those that were.
@@ -57,6 +57,7 @@ class Site:
             return None
         group = self.tree.group(str(number))
         group.create()
+        group.set_cores(core_ids)
         if memory_bytes > 0:
             group.limit_memory(memory_bytes)
         return group
@@ -101,7 +102,7 @@ def open_site(root: str, core_ids: Sequence[int], *, isolation: IsolationChoice,
 
     Args:
         root: the folder for sandboxes.
-        core_ids: the cores of the pool.
+        core_ids: the cores that sandboxes could get.
         isolation: as for `LocalPool`.
         cgroups: whether own cgroups are tried.
 

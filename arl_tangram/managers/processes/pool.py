@@ -7,11 +7,13 @@ import logging
 import pickle
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from arl_tangram.errors import OutOfMemoryError, UsageError, WorkerDiedError, WorkerStartError
+from arl_tangram.errors import BodyExitedError, OutOfMemoryError, UsageError, WorkerDiedError, WorkerStartError
 from arl_tangram.managers.local.environment import granted
+from arl_tangram.managers.local.owner import kill_marked
 from arl_tangram.managers.processes import place
 from arl_tangram.managers.processes.call import Call, Grant, PackedCall
 from arl_tangram.managers.processes.frames import Frame, oom_kills
@@ -19,11 +21,16 @@ from arl_tangram.managers.processes.outcome import RemoteTraceback, Told, value_
 from arl_tangram.managers.processes.worker import Worker, WorkerGone
 from arl_tangram.managers.threads import BodyThreads, Returned
 from arl_tangram.model.quantities import GIB
-from arl_tangram.uninterrupted import finish_anyway
+from arl_tangram.uninterrupted import finish_anyway, unstoppable
 
 CLOSE_LIMIT_S = 5.0
 LARGE_BYTES = 1 << 16
 STACK_GLOBAL, EXT1, EXT2, EXT4 = b"\x93", b"\x82", b"\x83", b"\x84"
+# Faults, and limits and alarms that a body sets for itself.
+OWN_SIGNALS = frozenset({
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS,
+    signal.SIGXCPU, signal.SIGXFSZ, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGPIPE,
+})  # fmt: skip
 
 T = TypeVar("T")
 
@@ -56,7 +63,8 @@ class BodyProcesses:
 
         Raises:
             WorkerStartError: no worker could be started; the body has not begun.
-            WorkerDiedError: the worker ended while the body ran.
+            BodyExitedError: the body exited or crashed, and the worker with it.
+            WorkerDiedError: the worker was killed while the body ran.
             OutOfMemoryError: the same, because memory was short, and the action declares `memory_gib`.
         """
         call = Call(packed.reference, grant, granted(grant.milli_cores) if grant.milli_cores else {})
@@ -74,15 +82,17 @@ class BodyProcesses:
             return await self._finished(worker, grant, frame)
 
     async def aclose(self) -> None:
-        """End all workers; bounded."""
+        """End all workers; bounded; cancelling takes effect when they are gone."""
         self._closed = True
         self._idle.clear()
-        if self._all:
-            await self._end_all()
-        self._threads.close()
+        try:
+            if self._all:
+                await finish_anyway(self._end_all())
+        finally:
+            self._threads.close()
 
     async def _end_all(self) -> None:
-        ending = [asyncio.ensure_future(worker.kill(self._threads)) for worker in list(self._all)]
+        ending = [unstoppable(worker.kill(self._threads)) for worker in list(self._all)]
         _, pending = await asyncio.wait(ending, timeout=CLOSE_LIMIT_S)
         for worker in list(self._all):
             if not worker.ended.done():
@@ -144,6 +154,8 @@ class BodyProcesses:
         if not gone.begun:
             why = gone.complaint.strip().rpartition("\n")[2] or ended
             return WorkerStartError(f"{grant.name}: its worker process {worker.pid} did not start: {why}")
+        with suppress(OSError):  # its orphans are not below it any more
+            await self._elsewhere(partial(kill_marked, lambda marked: marked == worker.mark))
         short_of_memory = False
         if gone.exit_code == -signal.SIGKILL and gone.oom_kills >= 0:
             short_of_memory = await self._elsewhere(oom_kills) > gone.oom_kills
@@ -152,13 +164,19 @@ class BodyProcesses:
                 f"{grant.name}: the kernel killed its worker process for lack of memory; "
                 f"memory_gib={grant.memory_bytes / GIB:g} was granted"
             )
-        return WorkerDiedError(
+        kind = BodyExitedError if _is_own_doing(gone.exit_code) else WorkerDiedError
+        return kind(
             f"{grant.name}: its worker process {worker.pid} {ended} while the body ran"
             + (", when this machine was out of memory" if short_of_memory else "")
             + (f": {gone.complaint}" if gone.complaint else ""),
             exit_code=gone.exit_code if gone.exit_code is not None and gone.exit_code >= 0 else None,
             signal=-gone.exit_code if gone.exit_code is not None and gone.exit_code < 0 else None,
         )
+
+
+def _is_own_doing(exit_code: int | None) -> bool:
+    """Whether a body has ended its worker itself: it exited, or met a signal that nobody else has reason to send."""
+    return exit_code is not None and (exit_code >= 0 or -exit_code in OWN_SIGNALS)
 
 
 def _is_plain(load: memoryview | bytes) -> bool:

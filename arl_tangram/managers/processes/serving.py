@@ -43,6 +43,7 @@ class RemoteRuntime:
     """What stands for the runtime in a worker, to say that it is elsewhere."""
 
     is_open = True
+    open_on = None
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -52,6 +53,10 @@ class RemoteRuntime:
         _refuse("trajectory")
 
     def invoke(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Refuse."""
+        _refuse(action.spec.name)
+
+    def invoke_sync(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NoReturn:
         """Refuse."""
         _refuse(action.spec.name)
 

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from arl_tangram.managers.child import start
+from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
 from arl_tangram.managers.local.keeper import descendants, send_signal
+from arl_tangram.managers.local.owner import new_name
 from arl_tangram.managers.processes.boot import CHANNEL
 from arl_tangram.managers.processes.call import Call
 from arl_tangram.managers.processes.frames import Assembler, Frame, Kind
@@ -59,6 +62,8 @@ class Worker:
         pid: its number; it leads a session and a group of its own.
         threads: what its environment told the libraries that it has loaded.
         ended: done when it has ended and been reaped.
+        mark: what it and all that it starts have in their environment, as the processes of a sandbox have: what it
+            leaves behind is found by that, by the next start as well if the trainer was killed.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -71,6 +76,7 @@ class Worker:
             OSError: it cannot be started.
         """
         self.environment = dict(environment)
+        self.mark = f"{new_name()}.worker"
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._reply: asyncio.Future[Frame] | None = None
@@ -85,20 +91,8 @@ class Worker:
         self._dead = False
         self._reaped = False
         first = preparation()
-        with contextlib.ExitStack() as stack:
-            ours, theirs = socket.socketpair()
-            stack.enter_context(theirs)
-            self._socket = stack.enter_context(ours)
-            ours.setblocking(False)
-            self.pid = _spawn(theirs.fileno(), {**os.environ, **environment})
-            try:
-                self._process = os.pidfd_open(self.pid)
-            except OSError:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-                raise
-            theirs.close()
-            stack.pop_all()
+        variables = {**os.environ, **environment, SANDBOX_VARIABLE: self.mark}
+        self.pid, self._process, self._socket = start(socket.SOCK_STREAM, lambda theirs: _spawn(theirs, variables))
         self._loop.add_reader(self._socket.fileno(), self._receive)
         self._loop.add_reader(self._process, self._collect)
         _open.add(self)

@@ -1,11 +1,13 @@
 """Faults of others with rate limits, as scenarios: each test is named after the case that it re-tells.
 
-Case 22 is in tests/unit/runtime/test_cases.py, 68 and 104 with real requests in tests/integration.
+Cases 22, 58 and 68 are in tests/unit/runtime/test_cases.py, too, and 38 is in test_retries.py; 38, 68 and 104 are told
+with real requests in tests/integration/test_httpx_transport.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from contextvars import Context
@@ -23,6 +25,28 @@ from unit.runtime.virtual import virtual
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def test_case_22_the_loop_ticks_while_calls_wait_for_a_quota() -> None:
+    """In real time: a limiter that slept, or waited for a lock, would hold the loop for most of every 0.3 s."""
+
+    @tangram.action(quota={"api": 1})
+    async def call() -> None: ...
+
+    ticks: list[float] = []
+
+    async def ticker() -> None:
+        while True:
+            ticks.append(now_s())
+            await asyncio.sleep(0.005)
+
+    async with Tangram(Quota("api", calls=3, period_s=0.3)):
+        ticking = asyncio.create_task(ticker())
+        begun_s = now_s()
+        await asyncio.gather(*(call() for _ in range(10)))
+        assert now_s() - begun_s >= 0.9
+        ticking.cancel()
+    assert max(later - earlier for earlier, later in itertools.pairwise(ticks)) < 0.15
 
 
 @tangram.action(quota={"llm": QuotaUse(tokens=100)})

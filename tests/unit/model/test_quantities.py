@@ -59,11 +59,16 @@ def test_huge_finite_amounts_are_numbers_too() -> None:
     assert bytes_of_gib(1e300, "x", DefinitionError) == int(1e300) * GIB
 
 
-def test_bytes_are_rounded_up() -> None:
+def test_bytes_are_rounded_down_but_not_to_nothing() -> None:
     assert bytes_of_gib(1e-12, "x", DefinitionError) == 1
     assert bytes_of_gib(0.5, "x", DefinitionError) == GIB // 2
-    assert bytes_of_gib(0.1, "x", DefinitionError) == math.ceil(Fraction(0.1) * GIB)
+    assert bytes_of_gib(0.1, "x", DefinitionError) == math.floor(Fraction(0.1) * GIB)
     assert bytes_of_gib(0, "x", DefinitionError) == 0
+
+
+@pytest.mark.parametrize("parts", [[0.1] * 10, [0.1, 0.2, 0.7], [0.15, 0.15, 0.7], [0.001] * 1000, [1 / 3] * 3])
+def test_bytes_of_parts_fit_in_the_whole(parts: list[float]) -> None:
+    assert sum(bytes_of_gib(part, "x", DefinitionError) for part in parts) <= GIB
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -1.0])

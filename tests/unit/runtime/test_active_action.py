@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +14,6 @@ from arl_tangram import (
     Allocation,
     ConfigurationError,
     InfeasibleError,
-    NestedActionError,
     NoActionError,
     Quota,
     Tangram,
@@ -316,49 +314,3 @@ def test_a_wrong_quota_is_refused(options: dict[str, Any]) -> None:
 def test_a_wrong_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="has letters"):
         Quota(name, concurrency=1)
-
-
-@tangram.action(cpu=1)
-async def child() -> str:
-    return "child"
-
-
-@tangram.action(cpu=1)
-async def parent() -> str:
-    return await child()
-
-
-@virtual
-async def test_case_50_nesting_is_refused_at_once_with_the_chain() -> None:
-    """Parents that fill the pool and wait for their children would wait for ever."""
-    async with Tangram(CountingPool(cores=4)) as tg:
-        results = await asyncio.gather(*(parent() for _ in range(16)), return_exceptions=True)
-        assert all(isinstance(error, NestedActionError) for error in results)
-        assert f"{parent.spec.name} → {child.spec.name}" in str(results[0])
-        assert now_s() == 0
-        assert await child.body() == "child"
-        assert_idle(tg)
-
-
-@virtual
-async def test_nesting_is_seen_through_tasks_of_the_body() -> None:
-    @tangram.action()
-    async def spawns() -> str:
-        return await asyncio.create_task(child())
-
-    async with Tangram(CountingPool()) as tg:
-        with pytest.raises(NestedActionError, match=r"spawns → .*child"):
-            await spawns()
-        assert_idle(tg)
-
-
-async def test_nesting_from_a_thread_is_an_error_and_not_a_dead_lock() -> None:
-    @tangram.action()
-    def runs_a_loop_of_its_own() -> str:
-        return asyncio.run(child())
-
-    async with Tangram(CountingPool()) as tg:
-        with pytest.raises(tangram.UsageError):
-            await runs_a_loop_of_its_own()
-        assert_idle(tg)
-    assert threading.active_count() < 100

@@ -1,8 +1,4 @@
-"""Faults of others, as scenarios: each test is named after the case that it re-tells.
-
-Cases 1, 3 and 5 are in test_cancellation.py, 9 in test_timeouts.py, 26 in test_mapping.py, 50 in
-test_active_action.py, 30 and 49 in tests/integration.
-"""
+"""Faults of others, as scenarios: each test is named after the case that it re-tells; more are in `cases`."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import Any
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import Elastic, QueueTimeout, Quota, RunTimeout, Tangram, policies
+from arl_tangram import QueueTimeout, Quota, RunTimeout, Tangram
 from arl_tangram.testing import assert_idle
 from unit.runtime.pools import CountingPool
 from unit.runtime.virtual import turns, until, virtual, virtual_loop
@@ -37,26 +33,6 @@ async def whole(for_s: float = 1.0) -> float:
     begun_s = now_s()
     await asyncio.sleep(for_s)
     return begun_s
-
-
-@virtual
-async def test_case_7_callers_that_give_up_leave_nothing_in_the_queue() -> None:
-    pool = CountingPool()
-    impatient = whole.with_options(queue_timeout=0.01)
-    async with Tangram(pool) as tg:
-        first = asyncio.create_task(whole(5))
-        await asyncio.sleep(0.5)
-        calls = [asyncio.create_task(impatient()) for _ in range(1000)]
-        await turns(2)
-        assert tg.statistics().waiting == 1000
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(result, QueueTimeout) for result in results)
-        assert now_s() == pytest.approx(0.51)
-        assert tg.statistics().waiting == 0
-        await first
-        assert await whole(1) == 5, "a fresh call is served at once"
-        assert_idle(tg)
-        assert pool.is_whole
 
 
 def scheduled_timers(loop: Any) -> int:
@@ -142,45 +118,6 @@ async def test_case_16_stuck_threads_are_bounded() -> None:
             release.set()
         assert await other.with_options(queue_timeout=10)() == "done"
         await until(lambda: tg.statistics().running == 0)  # the second one that was released may be a moment late
-        assert_idle(tg)
-
-
-async def test_case_18_a_plain_body_never_runs_on_the_loop() -> None:
-    """The loop turns a thousand times while eight bodies block, each until it is told to go on."""
-    release = threading.Event()
-    threads: set[int] = set()
-
-    @tangram.action(cpu=1)
-    def slow() -> None:
-        threads.add(threading.get_ident())
-        assert release.wait(60)
-
-    async with Tangram(CountingPool(cores=8)) as tg:
-        calls = [asyncio.create_task(slow()) for _ in range(8)]
-        await turns(1000)
-        release.set()
-        await asyncio.gather(*calls)
-        assert len(threads) == 8
-        assert threading.get_ident() not in threads
-        assert_idle(tg)
-
-
-async def test_case_20_a_full_default_executor_is_no_obstacle() -> None:
-    release = threading.Event()
-    loop = asyncio.get_running_loop()
-
-    @tangram.action(timeout=30)
-    def tool() -> str:
-        return threading.current_thread().name
-
-    async with Tangram() as tg:
-        try:
-            blocked = [loop.run_in_executor(None, release.wait) for _ in range(64)]
-            assert await tool() == "arl_tangram body"
-            assert "tool" in tg.report()
-        finally:
-            release.set()
-            await asyncio.gather(*blocked)
         assert_idle(tg)
 
 
@@ -272,65 +209,6 @@ async def noop_body() -> None: ...
 
 
 @virtual
-async def test_case_52_small_ones_pass_a_big_one_and_do_not_starve_it() -> None:
-    """Six of eight cores run for 5 s; a big call for all eight waits; small ones keep coming."""
-
-    @tangram.action(cpu=6)
-    async def long() -> None:
-        await asyncio.sleep(5)
-
-    @tangram.action(cpu=8)
-    async def big() -> float:
-        return now_s()
-
-    async with Tangram(CountingPool(cores=8), Quota("api", concurrency=1)) as tg:
-        first = asyncio.create_task(long())
-        await turns(5)
-        waits = asyncio.create_task(big())
-        small: list[asyncio.Task[float]] = []
-        for _ in range(100):
-            small.append(asyncio.create_task(hold(0.1)))
-            small.append(asyncio.create_task(call_api()))
-            await asyncio.sleep(0.1)
-        begun_s = await asyncio.gather(*small)
-        assert await waits <= 5 + 0.1, "one small duration after it first could fit"
-        assert begun_s[1] == 0, "who wants nothing that it waits for passes it"
-        await first
-        assert_idle(tg)
-
-
-@tangram.action(quota={"api": 1})
-async def call_api() -> float:
-    return now_s()
-
-
-@virtual
-async def test_case_56_who_is_deferred_keeps_its_place() -> None:
-    """A stream of newcomers, each of which would gain more; the wait of the deferred one stays bounded."""
-
-    @tangram.action(cpu=Elastic(1, 4, speedup=tangram.Linear()), duration_s=100)
-    async def patient() -> float:
-        return now_s()
-
-    @tangram.action(cpu=Elastic(1, 4, speedup=tangram.Linear()), duration_s=1)
-    async def quick() -> None:
-        await asyncio.sleep(1 / tangram.current_allocation().cores)
-
-    for policy in (policies.paper(), policies.paper(best_prefix=True)):
-        async with Tangram(CountingPool(cores=4), policy=policy) as tg:
-            base_s = now_s()
-            quicks = [asyncio.create_task(quick()) for _ in range(4)]
-            await turns(5)
-            waits = asyncio.create_task(patient())
-            for _ in range(50):
-                quicks += [asyncio.create_task(quick()) for _ in range(3)]
-                await asyncio.sleep(0.25)
-            assert await waits - base_s <= 2
-            await asyncio.gather(*quicks)
-            assert_idle(tg)
-
-
-@virtual
 async def test_case_58_each_grant_wakes_one_waiter() -> None:
     """A waiter that is woken in vain would cost steps: with 500 or with 1,500 waiting, a grant costs the same."""
 
@@ -350,28 +228,6 @@ async def test_case_58_each_grant_wakes_one_waiter() -> None:
             await asyncio.sleep(2)
     assert steps[1] <= steps[0] * 1.05
     assert steps[1] < 8, "a step each for the body, its end, its caller, and what the caller's gather does"
-
-
-@virtual
-async def test_case_64_fractions_are_exact() -> None:
-    @tangram.action(cpu=0.1)
-    async def tenth() -> float:
-        return await hold.body(1)
-
-    @tangram.action(cpu=0.2)
-    async def fifth() -> float:
-        return await hold.body(1)
-
-    pool = CountingPool(cores=1)
-    async with Tangram(pool) as tg:
-        filler = asyncio.create_task(tangram.action(cpu=0.7)(hold.body)(1))
-        assert await asyncio.gather(tenth(), fifth()) == [0, 0], "0.1 + 0.2 + 0.7 fits 1"
-        await filler
-        for _ in range(300):
-            await asyncio.gather(*(tangram.run(tenth) for _ in range(3)))
-        assert tg.statistics().dimensions["cpu"].free == 1
-        assert pool.made.milli_free == 1000
-        assert_idle(tg)
 
 
 @virtual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -95,23 +94,38 @@ def test_closing_a_runtime_that_was_never_opened_does_nothing() -> None:
     asyncio.run(Tangram().aclose())
 
 
-async def test_a_call_from_another_loop_is_refused() -> None:
+async def test_a_call_from_another_loop_goes_to_that_of_the_runtime() -> None:
     async with Tangram() as tg:
 
         def elsewhere() -> None:
             async def call() -> None:
-                with pytest.raises(WrongLoopError, match="another event loop"):
-                    await ping()
-                with pytest.raises(WrongLoopError, match="another event loop"):
-                    await tg.run(ping)
-                with pytest.raises(WrongLoopError):
-                    tg.trajectory()
+                assert await ping() == "pong"
+                assert await tg.run(ping) == "pong"
+                async with tg.trajectory() as trajectory:
+                    assert trajectory.is_open
 
             asyncio.run(call())
 
         await asyncio.to_thread(elsewhere)
         assert_idle(tg)
         assert await ping() == "pong"
+
+
+def test_a_call_to_a_loop_that_does_not_run_is_refused() -> None:
+    with asyncio.Runner() as runner:
+        tg = runner.run(Tangram().start())
+
+        async def call() -> None:
+            with pytest.raises(WrongLoopError, match="does not run"):
+                await ping()
+            with pytest.raises(WrongLoopError, match="does not run"):
+                tg.trajectory()
+
+        asyncio.run(call())
+        with pytest.raises(WrongLoopError, match="does not run"):
+            tangram.run_sync(ping)
+        assert tg.statistics().running == 0
+        runner.run(tg.aclose())
 
 
 def test_a_runtime_whose_loop_is_closed_is_not_open_any_more() -> None:
@@ -134,17 +148,52 @@ def test_a_runtime_whose_loop_is_closed_is_not_open_any_more() -> None:
     asyncio.run(again())
 
 
-async def test_a_thread_without_a_loop_is_told_so() -> None:
+async def test_a_thread_without_a_loop_is_told_to_block() -> None:
     async with Tangram() as tg:
 
         def elsewhere() -> None:
             call = tg.run(ping)
-            with pytest.raises(UsageError, match="event loop"):
+            with pytest.raises(UsageError, match=r"no event loop .* use run_sync\(\)"):
                 call.send(None)
+            assert tangram.run_sync(ping) == "pong"
 
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(elsewhere)
+
+
+def test_without_a_loop_the_runtime_has_one_of_its_own() -> None:
+    with Tangram(CountingPool()) as tg:
+        assert current_runtime() is tg
+        assert tangram.run_sync(ping) == "pong"
+        assert asyncio.run(tangram.run(ping)) == "pong"
+        with tangram.trajectory() as trajectory:
+            assert tangram.run_sync(ping) == "pong"
+        assert not trajectory.is_open
+        with pytest.raises(RuntimeClosedError, match="is open"):
+            tg.__enter__()
+        assert tg.is_open
+    assert not tg.is_open
+    assert runtime_var.get() is None
+    with pytest.raises(NoRuntimeError):
+        tangram.run_sync(ping)
+    with pytest.raises(RuntimeClosedError, match="closed"):
+        tg.run_sync(ping)
+    with pytest.raises(RuntimeClosedError, match="closed"):
+        tg.wait(tg.drain())
+
+
+def test_what_fails_at_the_opening_leaves_no_thread() -> None:
+    class Broken(CountingPool):
+        def manager(self):
+            raise OSError("no cores today")
+
+    with pytest.raises(OSError, match="no cores today"), Tangram(Broken()):
+        pass
+
+
+def test_an_error_leaves_a_with_block_as_it_is() -> None:
+    with pytest.raises(KeyError, match="own"), Tangram() as tg:
+        raise KeyError("own")
+    assert not tg.is_open
 
 
 @pytest_asyncio.fixture

@@ -92,20 +92,6 @@ async def test_the_first_error_is_raised_after_the_others_have_ended() -> None:
 
 
 @virtual
-async def test_case_26_a_failure_is_a_value_with_its_traceback() -> None:
-    async with Tangram(CountingPool(cores=8)) as tg:
-        items = [0.5] * 500
-        items[350] = -0.5
-        results = await tangram.map(double, items, on_error="return")
-        assert sum(result == 1 for result in results) == 499
-        failure = results[350]
-        assert isinstance(failure, Failure)
-        assert isinstance(failure.error, KeyError)
-        assert "raise KeyError(number)  # the line of the tool" in failure.traceback
-        assert_idle(tg)
-
-
-@virtual
 async def test_failures_of_the_library_are_values_too() -> None:
     async with Tangram(CountingPool(cores=1)) as tg:
         limited = double.with_options(timeout=2, queue_timeout=1)

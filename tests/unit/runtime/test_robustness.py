@@ -17,7 +17,6 @@ from arl_tangram import (
     Quota,
     RuntimeClosedError,
     Tangram,
-    WrongLoopError,
 )
 from arl_tangram.managers.quota import parse_retry_after
 from arl_tangram.model.events import ActionEnded, Event
@@ -115,15 +114,16 @@ async def test_an_action_cannot_open_a_trajectory() -> None:
             await opens()
 
 
-async def test_a_trajectory_of_another_loop_is_refused() -> None:
+async def test_a_trajectory_can_be_entered_on_another_loop_than_it_was_made_on() -> None:
     async with Tangram(FakePool()) as tg:
         trajectory = tg.trajectory()
 
         async def enter() -> None:
-            await trajectory.__aenter__()
+            async with trajectory:
+                assert trajectory.is_open
 
-        with pytest.raises(WrongLoopError):
-            await asyncio.to_thread(asyncio.run, enter())
+        await asyncio.to_thread(asyncio.run, enter())
+        assert not trajectory.is_open
         assert_idle(tg)
 
 

@@ -261,7 +261,7 @@ async def test_idle_threads_end_with_the_runtime() -> None:
         await asyncio.gather(*(brief() for _ in range(5)))
         mine = [thread for thread in threading.enumerate() if thread not in before]
         assert mine
-        assert {thread.name for thread in mine} == {"arl_tangram body"}
+        assert {thread.name for thread in mine} == {"arl_tangram body", "arl_tangram watch"}
         assert_idle(tg)
     for thread in mine:
         await asyncio.to_thread(thread.join, 10)

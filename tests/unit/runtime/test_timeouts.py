@@ -371,23 +371,23 @@ def test_an_interrupt_in_a_body_ends_the_program_and_leaks_nothing(kind: type[Ba
     assert runtimes[0].statistics().running == 0
 
 
-def test_an_interrupt_on_a_thread_ends_the_program_and_leaks_nothing() -> None:
-    runtimes: list[Tangram] = []
-
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "number"),
+    [(SystemExit(3), 3, None), (SystemExit(), 0, None), (SystemExit("why"), 1, None), (KeyboardInterrupt(), None, 2)],
+)
+async def test_a_tool_on_a_thread_that_wants_to_exit_does_not_end_the_program(
+    raised: BaseException, exit_code: int | None, number: int | None
+) -> None:
     @tangram.action()
-    def interrupts() -> None:
-        raise SystemExit(3)
+    def exits() -> None:
+        raise raised
 
-    async def main() -> None:
-        async with Tangram() as tg:
-            runtimes.append(tg)
-            await interrupts()
-
-    with pytest.raises(SystemExit) as left:
-        asyncio.run(main())
-    assert left.value.code == 3
-    assert runtimes[0].statistics().running == 0
-    assert not runtimes[0].is_open
+    async with Tangram() as tg:
+        with pytest.raises(tangram.BodyExitedError, match="exits raised") as told:
+            await exits()
+        assert (told.value.exit_code, told.value.signal) == (exit_code, number)
+        assert told.value.__cause__ is raised
+        assert_idle(tg)
 
 
 @virtual

@@ -23,7 +23,7 @@ def order(action: PendingAction) -> tuple[int, int]:
 
 
 def take_first(queue: WaitingQueue) -> PendingAction:
-    _, _, first, lane = queue.heads(~0)[0]
+    (_, _, first), lane = queue.heads(~0)[0]
     found = queue.first(lane)
     assert found is not None
     assert found.id == first
@@ -63,7 +63,7 @@ def test_lanes_tell_what_a_sorted_list_tells(steps: list[tuple[str, int, bool]])
                 del waiting[taken[0].id]
         assert len(queue) == len(waiting)
         assert {a.id for a in queue} == set(waiting)
-        assert sorted((p, i) for p, _, i, _ in queue.heads(~0)) == sorted(
+        assert sorted((p, i) for (p, _, i), _ in queue.heads(~0)) == sorted(
             {min(map(order, lane)) for lane in _lanes(list(waiting.values())).values()}
         )
         for dimension in range(DIMENSIONS):

@@ -58,7 +58,7 @@ class Calls:
             decisions = self.core.decide(self.now)
             for running in decisions.started:
                 self.started[running.pending.id] = self.now, running.pending.demand
-            self.refused.update(decisions.exhausted)
+            self.refused.update(decisions.impossible)
             if not decisions.more:
                 return decisions
 

@@ -10,13 +10,18 @@ from arl_tangram.model.elasticity import Measured
 from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
+    ActionLent,
+    ActionResumed,
     ActionStarted,
     ActionSubmitted,
+    CapacityChanged,
     Event,
+    Paused,
     PolicyRefused,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
+    UnitsSettled,
 )
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
@@ -104,3 +109,19 @@ def events(tests_demand: Demand, search_demand: Demand, finished: Callable[..., 
         UnitsReturned(107.0, 1),
         TrajectoryClosed(112.0, 7),
     )  # fmt: skip
+
+
+@pytest.fixture
+def later_events(search_demand: Demand) -> tuple[Event, ...]:
+    """What happens in some runs only: lending, settling, another capacity, a pause, and a call within a call."""
+    child = PendingAction(12, search_demand, 2.0, trajectory=7, parent=11, since_s=1.5)
+    return (
+        ActionLent(2.0, 11, 2000),
+        ActionSubmitted(2.0, child),
+        ActionStarted(2.5, RunningAction(child, 2.5, 0, 0.0)),
+        UnitsSettled(2.75, 12, 2, 2500),
+        ActionResumed(3.0, 11, 2000),
+        CapacityChanged(3.5, 0, 1000),
+        Paused(4.0, paused=True),
+        Paused(5.0, paused=False),
+    )

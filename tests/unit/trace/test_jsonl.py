@@ -56,7 +56,7 @@ async def test_a_whole_run_is_read_back(tmp_path: Path, topology: Topology, even
     await sink.aclose()
     trace = read_trace(tmp_path / "run.jsonl")
     assert trace.events == tuple(events)
-    assert (trace.header.policy, trace.header.version, trace.header.topology) == ("paper", 1, topology)
+    assert (trace.header.policy, trace.header.version, trace.header.topology) == ("paper", 2, topology)
     assert trace.ending.footer == Footer(len(events), 0, 0)
     assert trace.ending.complete
     assert sink.statistics() == JsonlStatistics(len(events), 0, 0, 0)
@@ -318,8 +318,9 @@ async def test_no_line_holds_more_than_the_format_says(
         "execution_s", "overhead_s", "cpu_s", "cores",
     }  # fmt: skip
     assert fields["submitted"] == {
-        "type", "at_s", "id", "submitted_at_s", "name", "key", "trajectory", "turn", "priority", "queue_timeout_s",
-        "duration_s", "fixed", "elastic", "options", "speedup", "relative", "reserved",
+        "type", "at_s", "id", "submitted_at_s", "name", "key", "trajectory", "turn", "parent", "since_s",
+        "priority", "queue_timeout_s", "duration_s", "fixed", "elastic", "options", "speedup", "relative", "reserved",
+        "learns",
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,11 +56,14 @@ def test_what_is_held_of_a_budget_stays_held_and_costs_no_memory() -> None:
     topology = Topology(Quota("api", total_calls=100).dimensions())
     (dimension,) = topology.dimensions
     assert dimension.window_s == math.inf
-    holding = Holding(topology)
     demand = Demand("call", fixed=((0, 1000),), dimensions=1)
-    for i in range(10):
-        holding.start(RunningAction(PendingAction(i, demand, float(i)), float(i), 0, 0.0))
-        holding.stop(i, i + 0.5)
-    assert len(holding._granted[0]) == 1
-    (figures,) = holding.figures(20.0, 20.0, 0.0)
-    assert figures.held_unit_s == sum(20 - i for i in range(10))
+
+    def hold(calls: int) -> Holding:
+        holding = Holding(topology)
+        for i in range(calls):
+            holding.start(RunningAction(PendingAction(i, demand, float(i)), float(i), 0, 0.0))
+            holding.stop(i, i + 0.5)
+        return holding
+
+    assert hold(10).unit_s(20.0) == [1000 * sum(20 - i for i in range(10))]
+    assert len(pickle.dumps(hold(1000))) < len(pickle.dumps(hold(10))) + 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,8 +78,27 @@ def test_starts_without_a_submission_are_counted(path: Path, lines: list[bytes],
 
 
 def test_a_newer_version_is_refused_with_the_way_out(path: Path, lines: list[bytes]) -> None:
-    path.write_bytes(lines[0].replace(b'"version": 1', b'"version": 2'))
-    with pytest.raises(TraceFormatError, match=r"line 1: version 2 of the format.*up to 1: upgrade"):
+    path.write_bytes(lines[0].replace(b'"version": 2', b'"version": 3'))
+    with pytest.raises(TraceFormatError, match=r"line 1: version 3 of the format.*up to 2: upgrade"):
+        read_trace(path)
+
+
+def test_a_file_of_version_1_is_read(path: Path, lines: list[bytes], events: Sequence[Event]) -> None:
+    older = [lines[0].replace(b'"version": 2', b'"version": 1')]
+    for line in lines[1:]:
+        record = json.loads(line)
+        for added in ("parent", "since_s", "learns"):
+            record.pop(added, None)
+        older.append(json.dumps(record).encode() + b"\n")
+    path.write_bytes(b"".join(older))
+    trace = read_trace(path)
+    assert trace.header.version == 1
+    assert trace.events == tuple(events)
+
+
+def test_in_a_file_of_this_version_no_field_may_be_missing(path: Path, lines: list[bytes]) -> None:
+    path.write_bytes(b"".join(lines).replace(b'"parent":null,', b""))
+    with pytest.raises(TraceFormatError, match="line 3: the field 'parent' is missing"):
         read_trace(path)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +98,102 @@ def test_counting_milli_cores_is_exact(nodes: list[int], steps: list[tuple[bool,
         assert len(shared_ids) <= ceil(sum(grant for grant in held.values() if grant % 1000))
         assert cores.free == capacity - len(whole_ids) - ceil(sum(grant for grant in held.values() if grant % 1000))
         assert all(len(cores.placement(key).core_ids) >= ceil(grant) for key, grant in held.items())
+
+
+def test_a_pool_grows_on_its_first_nodes_and_shrinks_from_its_last() -> None:
+    cores = Cores([[0, 1], [2, 3]], 1)
+    assert cores.core_ids == (0,)
+    cores.resize(3)
+    assert cores.core_ids == (0, 1, 2)
+    cores.take(1, 2000)
+    cores.resize(2)
+    assert cores.core_ids == (0, 1)
+    assert (cores.free, cores.capacity) == (0, 2)
+
+
+def test_cores_in_use_leave_when_they_come_back_and_stay_if_the_pool_grows_again() -> None:
+    cores = Cores([[0, 1, 2]])
+    for key in range(3):
+        cores.take(key, 1000)
+    cores.resize(1)
+    cores.give_back(0)
+    assert (cores.core_ids, cores.free) == ((1, 2), 0)
+    cores.resize(2)
+    cores.give_back(1)
+    assert cores.free == 1
+    assert cores.take(3, 1000)[3].core_ids == (1,)
+
+
+def test_nothing_is_granted_while_too_much_is_in_use() -> None:
+    cores = Cores([[0, 1]])
+    cores.take(1, 1000)
+    cores.take(2, 300)
+    cores.resize(1)
+    with pytest.raises(ValueError, match="1 cores too many"):
+        cores.take(3, 100)
+    cores.give_back(1)
+    assert cores.take(3, 700)[3].core_ids == (1,)
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 3])
+def test_a_size_that_there_is_not_changes_nothing(capacity: int) -> None:
+    cores = Cores([[0, 1]])
+    with pytest.raises(ValueError, match="of 2 that there are"):
+        cores.resize(capacity)
+    assert (cores.capacity, cores.free) == (2, 2)
+
+
+@given(
+    nodes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.integers(1, 5000)),
+            st.tuples(st.just("take"), st.integers(1, 5).map(lambda cores: cores * 1000)),
+            st.tuples(st.just("give back"), st.integers(0, 50)),
+            st.tuples(st.just("resize"), st.integers(1, 12)),
+        ),
+        max_size=60,
+    ),
+)
+def test_a_resized_pool_grants_what_a_simple_account_says(nodes: list[int], steps: list[tuple[str, int]]) -> None:
+    """The account: what is granted fits into the size, or, while more than that is in use, nothing is granted."""
+    ids = iter(range(sum(nodes)))
+    topology = [[next(ids) for _ in range(count)] for count in nodes]
+    there_are = sum(nodes)
+    cores, capacity = Cores(topology), there_are
+    held: dict[int, int] = {}
+    for key, (what, number) in enumerate(steps):
+        if what == "resize":
+            capacity = min(number, there_are)
+            before = {other: cores.placement(other) for other in held}
+            cores.resize(capacity)
+            assert {other: cores.placement(other) for other in held} == before, "nothing is taken from who has it"
+        elif what == "give back":
+            if held:
+                gone = sorted(held)[number % len(held)]
+                del held[gone]
+                cores.give_back(gone)
+        elif sum(held.values()) <= capacity * 1000 and needed([*held.values(), number]) <= capacity:
+            cores.take(key, number)
+            held[key] = number
+        else:
+            with pytest.raises(ValueError, match="asked"):
+                cores.take(key, number)
+        in_use = needed(held.values())
+        assert cores.capacity == capacity
+        assert cores.free == max(capacity, in_use) - in_use
+        assert len(cores.core_ids) == max(capacity, in_use)
+        assert {core for other in held for core in cores.placement(other).core_ids} <= set(cores.core_ids)
+        whole = [core for other, grant in held.items() if grant % 1000 == 0 for core in cores.placement(other).core_ids]
+        assert len(whole) == len(set(whole))
+    for key in list(held):
+        cores.give_back(key)
+    assert cores.free == capacity
+    assert len(cores.core_ids) == capacity
+
+
+def needed(grants: Iterable[int]) -> int:
+    """Return the cores that grants take: fractions share, whole ones do not."""
+    listed = list(grants)
+    fractions = sum(grant for grant in listed if grant % 1000)
+    return sum(grant for grant in listed if grant % 1000 == 0) // 1000 + ceil(fractions)

@@ -1,0 +1,426 @@
+"""One run of a body, from the grant of its units until they are back; also what the body sees as the active action.
+
+The body runs in a task of its own, so that a timeout, a cancelled caller or the closing runtime can interrupt it, and
+so that a caller never waits longer than the grace time for one that does not listen. Then the body lingers: its units
+stay in use, visibly, until it really ends.
+
+The order at the end is always the same: the body ends, everything it started is killed, the units return, the caller
+gets its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any, Protocol
+
+from arl_tangram.context import Invocable, active_var
+from arl_tangram.errors import (
+    BodyCancelledError,
+    BodyExitedError,
+    DefinitionError,
+    RunTimeout,
+    ShutdownError,
+)
+from arl_tangram.held_cores import HeldCores
+from arl_tangram.managers.manager import ExecUsage, ManagedSandbox
+from arl_tangram.managers.processes import Grant
+from arl_tangram.managers.quota import QuotaHandle
+from arl_tangram.managers.threads import Returned
+from arl_tangram.model.allocation import Allocation
+from arl_tangram.model.lifecycle import BodyKind, RunningAction
+from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.nesting import Nesting
+from arl_tangram.watching import Steps
+from arl_tangram.workshop import Workshop
+
+NO_USAGE = ExecUsage(0.0, 0.0)
+
+
+class Answered(Protocol):
+    """The call that a run belongs to."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its caller has its answer."""
+        ...
+
+    def answer(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
+        """Give the caller its answer: a value, or an error; the body has run for `body_s`."""
+        ...
+
+
+class _Over:
+    """A call that has been answered."""
+
+    ended = True
+
+    def answer(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
+        """Do nothing: it has been."""
+
+
+_OVER = _Over()
+
+
+class _BodyTask(asyncio.Task[None]):
+    """Runs a body; tells the run if it is cancelled before its first step.
+
+    A callback for every task that is done would say so too, at the cost of a turn of the loop for every call.
+    """
+
+    run: Run
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not self.run.has_begun:
+            self.add_done_callback(self.run.never_began)
+        elif not self.get_loop().is_running():  # whoever ends the loop, as asyncio.run does, waits for every task
+            self.run.loop_ends()
+        return super().cancel(msg)
+
+
+class Run:
+    """One run of a body; its task starts at once.
+
+    Attributes:
+        running: the call with its units.
+        milli_cores: what it was granted of cores.
+        lingering: whether its caller was answered, and its body has not ended.
+        cores: what it holds of the pool of cores, if anything.
+        nested: the calls that its body has made, if it has made any.
+    """
+
+    # Most runs need none of these: to set them for each would take longer than to make the rest.
+    lingering = False
+    nested: Nesting | None = None
+    _deadline: asyncio.TimerHandle | None = None
+    _grace: asyncio.TimerHandle | None = None
+    _left_s: float | None = None
+    cores: HeldCores | None = None
+    _unleased: Exception | None = None
+    _interrupt: BaseException | None = None
+    _outlived = False
+    _started_at_s: float | None = None
+    _body_s: float | None = None
+    _thread_id: int | None = None
+
+    def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
+        self,
+        workshop: Workshop,
+        call: Answered,
+        invocable: Invocable,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        running: RunningAction,
+        sandbox: ManagedSandbox | None,
+        context: Context,
+    ) -> None:
+        self.running = running
+        self._workshop = workshop
+        self._call = call
+        self._invocable = invocable
+        self._args = args
+        self._kwargs = kwargs
+        self._sandbox = sandbox
+        self.milli_cores = running.units or running.pending.demand.milli_cores
+        if self.milli_cores and workshop.cpu is not None:
+            try:  # in the turn of the grant, so that what the manager has in use is always what the scheduler counts
+                self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox)
+            except Exception as error:  # noqa: BLE001 - the body's task raises it
+                self._unleased = error
+        task = _BodyTask(self._run(), loop=workshop.loop, name=running.pending.demand.name, context=context)
+        task.run = self
+        self._task: _BodyTask | None = task
+
+    # Interrupting.
+
+    def interrupt(self, why: BaseException) -> None:
+        """Cancel the body; after the grace time, answer without it."""
+        if self._call.ended or self._interrupt is not None or self._task is None:
+            return
+        self._interrupt = why
+        if self.nested is not None:
+            self.nested.give_up()
+        if self._invocable.spec.kind is BodyKind.THREAD and self.has_begun:
+            self._abandon()  # a thread cannot be cancelled: waiting would be in vain
+        else:
+            self._task.cancel()
+            self._grace = self._workshop.call_later(self._workshop.kill_grace_s, self._abandon)
+
+    def detach(self) -> None:
+        """Let go of a body that outlives the runtime."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def end_now(self) -> None:
+        """Answer without the body, and end it for good; the process is forced to leave."""
+        self.interrupt(ShutdownError(f"{self.name} was ended by force"))
+        if not self.lingering:
+            self._abandon()
+        self._close_body()
+
+    def loop_ends(self) -> None:
+        """Somebody ends the loop: a body that does not listen may not hold that up for longer than the grace time."""
+        if self._interrupt is None:
+            self._workshop.call_later(self._workshop.kill_grace_s, self._close_body)
+        elif not self.lingering:
+            self._abandon()  # which cancels again
+        else:
+            self._close_body()
+
+    def never_began(self, _: asyncio.Task[None]) -> None:
+        """Conclude a run whose task was cancelled before its first step, so that none of it ever ran."""
+        if not self.has_begun and self._task is not None:  # cancelled twice, it is told twice
+            error = self._interrupt or BodyCancelledError(f"the task of {self.name} was cancelled before it began")
+            if self.cores is not None:
+                self.cores.release()
+            self._conclude(None, error, 0.0, self._workshop.time())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the task has made its first step."""
+        return self._started_at_s is not None
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The task that runs the body; None when the units are back."""
+        return self._task
+
+    def _abandon(self) -> None:
+        """Answer without a body that does not end, kill its commands, and cancel it again from time to time."""
+        if not self._call.ended:
+            self.lingering = True
+            quotas, breakers = self._invocable.spec.cost.quota, self._workshop.breakers
+            if quotas and breakers is not None:
+                breakers.answered(self.running, quotas, self._interrupt, self._workshop.dispatcher.now_s())
+            now_s = self._workshop.time()
+            self._call.answer(None, self._interrupt, now_s - (self._started_at_s or now_s), now_s)
+        if self.nested is not None:
+            self.nested.call_off(BodyCancelledError(f"it was called by {self.name}, which was ended"))
+        if self.cores is not None:
+            self.cores.kill()
+        if self._task is not None and self._invocable.spec.kind is BodyKind.ASYNC:
+            self._task.cancel()
+            self._grace = self._workshop.call_later(self._workshop.kill_grace_s, self._abandon)
+
+    def _close_body(self) -> None:
+        """End an `async def` body by `GeneratorExit`, which one that catches `CancelledError` does not catch."""
+        if self._task is None:
+            return
+        steps = getattr(self._task.get_coro(), "cr_await", None)
+        if isinstance(steps, Steps):
+            with suppress(BaseException):
+                steps.close()
+            if self._task.get_loop().is_running():
+                self._task.cancel()  # so that it takes its next step
+
+    # Running.
+
+    async def _run(self) -> None:  # noqa: PLR0912 - each function more would cost every call
+        """Run the body to its end, whatever happens, and give everything back."""
+        spec, workshop = self._invocable.spec, self._workshop
+        value: Any = None
+        error: BaseException | None = None
+        started_at_s = self._started_at_s = workshop.time()
+        active_var.set(self)
+        try:
+            if self._unleased is not None:
+                raise self._unleased
+            if spec.timeout is not None and spec.kind is not BodyKind.PROCESS:
+                self._begin_timeout(spec.timeout)
+            if spec.kind is BodyKind.ASYNC:
+                value, rest = workshop.watch.begin(self._invocable.body(*self._args, **self._kwargs), spec.name)
+                if rest is not None:
+                    value = await rest
+            else:
+                value = await (self._on_thread() if spec.kind is BodyKind.THREAD else self._in_process())
+        except asyncio.CancelledError as caught:
+            error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError; nobody cancelled it")
+            error.__cause__ = caught if error is not caught else None
+        except BaseException as caught:  # noqa: BLE001 - told to the caller, whatever it is
+            error = caught
+        finally:
+            now_s = workshop.time()
+            body_s = now_s - started_at_s if self._body_s is None else self._body_s
+            if self._deadline is not None:
+                self._deadline.cancel()
+            if not self._outlived:
+                if self.cores is not None and not self.cores.leave_at_once():
+                    error = await self.cores.leave() or error
+                    now_s = workshop.time()
+                self._conclude(value, self._interrupt or error, body_s, now_s)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # on the main thread, perhaps from a signal handler
+            if (this := asyncio.current_task()) is not None:
+                this.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
+            raise error
+
+    async def _on_thread(self) -> Any:
+        context = copy_context()
+
+        def body() -> Any:
+            self._thread_id = threading.get_native_id()
+            try:
+                return context.run(self._invocable.body, *self._args, **self._kwargs)
+            except (KeyboardInterrupt, SystemExit) as caught:  # a tool's own: signals go to the main thread
+                raise _exited(self.name, caught) from caught
+
+        done = self._workshop.threads.run(body, () if self.cores is None else self.cores.core_ids)
+        while not done.done():
+            try:
+                await asyncio.shield(done)
+            except asyncio.CancelledError:
+                if done.done():
+                    break
+                # No thread is ended by cancelling: the runtime lets go of it, or the loop is being ended
+                # by somebody who must not have to wait for the thread.
+                self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
+                self._outlived = True
+                done.add_done_callback(self._thread_ended)
+                raise
+        self._thread_id = None
+        self._body_s = done.result().body_s
+        value = done.result().result()
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
+        return value
+
+    async def _in_process(self) -> Any:
+        """Run the body in a worker; its time, and its timeout, count from when it begins there."""
+        grant = Grant(self.name, self.allocation, self.milli_cores, self._invocable.spec.cost.memory_bytes)
+        began_at_s: list[float] = []
+
+        def begin() -> None:
+            began_at_s.append(self._workshop.time())
+            if (timeout := self._invocable.spec.timeout) is not None:
+                self._begin_timeout(timeout)
+
+        try:
+            returned = await self._workshop.processes.run(self._args[0], grant, begin)
+        except BaseException:
+            self._body_s = sum(self._workshop.time() - at_s for at_s in began_at_s)
+            raise
+        self._body_s = returned.body_s
+        return returned.result()
+
+    def _thread_ended(self, _: asyncio.Future[Returned]) -> None:
+        """Give back what a thread held that outlived the task of its body."""
+        if self.cores is not None:
+            self.cores.release()
+        self._conclude(None, self._interrupt, 0.0, self._workshop.time())
+
+    def _begin_timeout(self, timeout: float) -> None:
+        self._deadline = self._workshop.call_later(timeout, self._time_out)
+
+    def _time_out(self) -> None:
+        timeout = self._invocable.spec.timeout
+        self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {timeout:g} s"))
+
+    def _conclude(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
+        """Give the units back, then answer."""
+        running, dispatcher = self.running, self._workshop.dispatcher
+        del self._workshop.live[running.pending.id]
+        self._task = None
+        if self._grace is not None:
+            self._grace.cancel()
+        own_s = body_s if self.nested is None else max(0.0, body_s - self.nested.away_s)
+        dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
+        quotas, breakers = self._invocable.spec.cost.quota, self._workshop.breakers
+        if quotas and breakers is not None:
+            breakers.ended(running, quotas, error, dispatcher.now_s())
+        call, self._call = self._call, _OVER  # no cycle is left behind that only the collector could free
+        if not call.ended:
+            call.answer(value, error, body_s, now_s)
+
+    # While the body waits for actions that it has called.
+
+    def nesting(self) -> Nesting:
+        """Return what its body has called."""
+        if self.nested is None:
+            self.nested = Nesting(self, self.running.pending.id, self._workshop.dispatcher, self._workshop.loop)
+        return self.nested
+
+    def is_alive_in(self, workshop: Workshop) -> bool:
+        """Whether it is a run of that runtime, and its units are not back."""
+        return self._task is not None and self._workshop is workshop
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was interrupted or answered, so that its body needs nothing any more."""
+        return self._call.ended or self._interrupt is not None or self._task is None
+
+    def put_down(self) -> bool:
+        """Let go of the cores and stop the clock of the timeout; return whether the cores are free."""
+        if self._deadline is not None:
+            self._left_s = self._deadline.when() - self._workshop.time()
+            self._deadline.cancel()
+            self._deadline = None
+        return self.cores is None or self.cores.lend()
+
+    def take_up(self) -> None:
+        """Take cores again, and let the clock go on.
+
+        Raises:
+            SandboxLostError: the sandbox died meanwhile.
+        """
+        if self._left_s is not None:
+            self._begin_timeout(self._left_s)
+            self._left_s = None
+        if self.cores is not None:
+            self.cores.take_back()
+            if self._thread_id is not None and self.cores.core_ids:
+                with suppress(OSError):  # it has ended, or a core has gone offline
+                    os.sched_setaffinity(self._thread_id, self.cores.core_ids)
+
+    # What the body sees.
+
+    @property
+    def name(self) -> str:
+        """The action's name."""
+        return self._invocable.spec.name
+
+    @property
+    def ended(self) -> bool:
+        """Whether its caller has been answered."""
+        return self._call.ended
+
+    @property
+    def sandbox(self) -> ManagedSandbox | None:
+        """The sandbox it runs in."""
+        return self._sandbox
+
+    @property
+    def allocation(self) -> Allocation:
+        """What it was granted."""
+        cost = self._invocable.spec.cost
+        return Allocation(
+            cores=self.milli_cores / MILLI if self.milli_cores % MILLI else self.milli_cores // MILLI,
+            core_ids=() if self.cores is None else self.cores.core_ids,
+            memory_gib=cost.memory_bytes / GIB,
+            quota={name: amount / MILLI for name, amount in cost.quota},
+        )
+
+    def quota(self, name: str) -> QuotaHandle | None:
+        """Its hold on a quota, or None."""
+        if all(name != held for held, _ in self._invocable.spec.cost.quota):
+            return None
+        return self._workshop.quota_handle(self.running, name)
+
+    @property
+    def quotas(self) -> tuple[tuple[str, int], ...]:
+        """Pairs of a quota's name and what it takes of it."""
+        return self._invocable.spec.cost.quota
+
+
+def _exited(name: str, caught: KeyboardInterrupt | SystemExit) -> BodyExitedError:
+    """Return the error of a tool that wants to end the program, which is not for it to decide."""
+    if isinstance(caught, KeyboardInterrupt):
+        return BodyExitedError(f"{name} raised KeyboardInterrupt", signal=signal.SIGINT)
+    code = caught.code if isinstance(caught.code, int) else int(caught.code is not None)
+    return BodyExitedError(f"{name} raised SystemExit({caught.code!r})", exit_code=code)

@@ -1,0 +1,253 @@
+"""Know who has called whom: what actions keep while they wait for those that they called, and where these stand.
+
+A call stands in the queue where the outermost of the actions that wait for it stood, with a lead of so many places (or,
+where time is what ranks, of so much time) that it comes before nearly everybody else: what those actions keep meanwhile
+is of use to nobody. The lead is bounded so that nobody starves: who waits is overtaken only by calls of actions that
+came not much later than itself. The priority is the most urgent of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from arl_tangram.errors import NestedActionError
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.scheduling.ledger import Ledger
+from arl_tangram.scheduling.turns import Trajectories
+
+_LEAD = 1000
+_LEAD_S = 3600.0
+
+Units = tuple[tuple[int, int], ...]
+"""Pairs of a dimension's index and integer units of it."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """A running action that has called others.
+
+    Attributes:
+        running: the action.
+        calls: those of its calls that wait or run, by id.
+        lent: whether it waits for them, and has lent what can be lent.
+        cores: integer units of cores that it has lent.
+        kept: what it keeps of what is held, while it has lent the rest.
+        lacks_turn: whether it has lent its turn.
+        wanted: whether it wants to have all of it back.
+        since_s: when it lent last.
+        away_s: seconds for which it had lent something, before that.
+    """
+
+    running: RunningAction
+    calls: dict[int, PendingAction] = field(default_factory=dict[int, PendingAction])
+    lent: bool = False
+    cores: int = 0
+    kept: Units = ()
+    lacks_turn: bool = False
+    wanted: bool = False
+    since_s: float = 0.0
+    away_s: float = 0.0
+
+
+class Nesting:
+    """Callers and calls.
+
+    Attributes:
+        callers: running actions that have called others, by id.
+        lent: those of them that have lent something, in the order in which they did.
+        waiting: calls of running actions that wait, by id.
+        kept: units of each dimension that those who have lent keep.
+        asked: the demands of those that wait, by the id of the object, with how many ask for it.
+        tied: units of each dimension of trajectories in which an action has lent: they close later than it ends.
+        unchecked: whether something has changed after which calls may wait for each other for ever.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        ledger: Ledger,
+        trajectories: Trajectories,
+        running: Mapping[int, RunningAction],
+        kept: Sequence[int],
+    ) -> None:
+        self._dimensions = topology.dimensions
+        self._cpu = topology.index.get(CPU)
+        self._ledger = ledger
+        self._trajectories = trajectories
+        self._running = running
+        self.kept = kept
+        self._lent_in: dict[int, int] = {}
+        self.callers: dict[int, Caller] = {}
+        self.lent: dict[int, Caller] = {}
+        self.waiting: dict[int, PendingAction] = {}
+        self.asked: dict[int, tuple[Demand, int]] = {}
+        self.tied = [0] * len(topology.dimensions)
+        self.unchecked = False
+
+    # Calls.
+
+    def check(self, action: PendingAction) -> None:
+        """Check that a call fits beside what those who wait for it keep until it has ended.
+
+        Raises:
+            NestedActionError: it never does; the message names the chain of calls.
+        """
+        callers = self._callers_of(action)
+        if not callers:
+            return
+        kept = [0] * len(self._dimensions)
+        for running in callers:
+            caller = self.callers.get(running.pending.id)
+            units = caller.kept if caller is not None and caller.lent else self._kept(running, lend=True)
+            for dimension, amount in units:
+                kept[dimension] += amount
+        for trajectory in {running.pending.trajectory for running in callers} | {action.trajectory}:
+            state = None if trajectory is None else self._trajectories.get(trajectory)
+            if state is not None and state.held is not None:
+                for dimension, amount in state.held.demand.fixed:
+                    kept[dimension] += amount
+        beside = [target - units for target, units in zip(self._ledger.target, kept, strict=True)]
+        lacking = [self.first_lacking(placed, beside) for placed in action.demand.places or (action.demand,)]
+        if None in lacking:
+            return
+        dimension, amount = next(found for found in lacking if found is not None)
+        scale, name = self._dimensions[dimension].scale, self._dimensions[dimension].name
+        raise NestedActionError(
+            f"{self.chain(action)}: {action.demand.name} asks for {amount / scale:g} of {name}; it has "
+            f"{self._ledger.target[dimension] / scale:g} in all, and the actions that wait for this call keep "
+            f"{kept[dimension] / scale:g} of them until it has ended"
+        )
+
+    def add(self, action: PendingAction) -> None:
+        """A running action has called another one."""
+        running = None if action.parent is None else self._running.get(action.parent)
+        if running is None:
+            return
+        self._caller(running).calls[action.id] = action
+        self.waiting[action.id] = action
+        demand, count = self.asked.get(id(action.demand), (action.demand, 0))
+        self.asked[id(action.demand)] = demand, count + 1
+        self.unchecked = True
+
+    def start(self, action_id: int) -> None:
+        """A call does not wait any more."""
+        action = self.waiting.pop(action_id, None)
+        if action is not None:
+            demand, count = self.asked.pop(id(action.demand))
+            if count > 1:
+                self.asked[id(demand)] = demand, count - 1
+
+    def end(self, action: PendingAction) -> None:
+        """A call has ended, or is not wanted any more."""
+        self.start(action.id)
+        caller = None if action.parent is None else self.callers.get(action.parent)
+        if caller is not None:
+            caller.calls.pop(action.id, None)
+
+    def placed(self, action: PendingAction, *, by_time: bool) -> PendingAction:
+        """Return a call with the place in the queue that it inherits, if a running action has called it.
+
+        Args:
+            action: the call.
+            by_time: whether times are what ranks, and not ids.
+        """
+        running = None if action.parent is None else self._running.get(action.parent)
+        if running is None:
+            return action._replace(inherited=None)
+        caller = running.pending
+        if caller.inherited is not None:
+            priority, rank, number = caller.inherited
+        elif by_time:
+            priority, rank, number = caller.demand.priority, caller.submitted_at_s - _LEAD_S, caller.id
+        else:
+            priority, rank, number = caller.demand.priority, 0.0, caller.id - _LEAD
+        return action._replace(rank=rank, inherited=(min(priority, action.demand.priority), rank, number))
+
+    def chain(self, action: PendingAction) -> str:
+        """Return the names of those who wait for a call, from the outermost, and its own."""
+        names = [running.pending.demand.name for running in reversed(self._callers_of(action))]
+        return " → ".join([*names, action.demand.name])
+
+    def first_lacking(self, demand: Demand, units: list[int]) -> tuple[int, int] | None:
+        """Return what a demand lacks if there are so many units, but for rates and budgets; None if nothing."""
+        for dimension, amount in self.held_by(demand):
+            if amount > units[dimension]:
+                return dimension, amount
+        return None
+
+    def held_by(self, demand: Demand) -> Units:
+        """Return the least that a demand holds until it ends."""
+        held = self._of_what_is_held(demand.fixed)
+        return held if demand.elastic is None else (*held, (demand.elastic, demand.options[0]))
+
+    # Callers.
+
+    def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> Caller:
+        """Take note that an action has lent its turn and, if `cores`, its cores."""
+        caller = self._caller(running)
+        caller.lent, caller.wanted, caller.since_s = True, False, now_s
+        caller.kept = self._kept(running, lend=cores)
+        everything = sum([units for _, units in self._kept(running, lend=False)])
+        caller.cores = everything - sum([units for _, units in caller.kept])
+        self.lent[running.pending.id] = caller
+        self._tie(running.pending.trajectory, 1)
+        self.unchecked = True
+        return caller
+
+    def regain(self, caller: Caller, now_s: float) -> None:
+        """Take note that an action has all that it had lent."""
+        caller.lent, caller.wanted = False, False
+        caller.away_s += now_s - caller.since_s
+        del self.lent[caller.running.pending.id]
+        self._tie(caller.running.pending.trajectory, -1)
+
+    @property
+    def cpu(self) -> int:
+        """The dimension of which cores are lent."""
+        assert self._cpu is not None
+        return self._cpu
+
+    @property
+    def cores_are_kept(self) -> bool:
+        """Whether somebody has lent the turn only, and keeps cores."""
+        return self._cpu is not None and self.kept[self._cpu] > 0
+
+    def _caller(self, running: RunningAction) -> Caller:
+        caller = self.callers.get(running.pending.id)
+        if caller is None:
+            caller = self.callers[running.pending.id] = Caller(running)
+        return caller
+
+    def _callers_of(self, action: PendingAction) -> list[RunningAction]:
+        """Return those who wait for a call, from the one that called it outwards."""
+        callers: list[RunningAction] = []
+        parent = action.parent
+        while parent is not None and (running := self._running.get(parent)) is not None:
+            callers.append(running)
+            parent = running.pending.parent
+        return callers
+
+    def _kept(self, running: RunningAction, *, lend: bool) -> Units:
+        """Return what an action holds, without its cores if it lends them."""
+        demand = running.pending.demand
+        held = self._of_what_is_held(demand.fixed)
+        if demand.elastic is not None:
+            held = (*held, (demand.elastic, running.units))
+        return tuple([pair for pair in held if pair[0] != self._cpu]) if lend else held
+
+    def _of_what_is_held(self, units: Units) -> Units:
+        stays = self._ledger.budgets | self._ledger.rates
+        return tuple([pair for pair in units if pair[1] and not stays >> pair[0] & 1])
+
+    def _tie(self, trajectory: int | None, more: int) -> None:
+        state = None if trajectory is None else self._trajectories.get(trajectory)
+        if trajectory is None or state is None or state.held is None:
+            return
+        before = self._lent_in.pop(trajectory, 0)
+        if before + more:
+            self._lent_in[trajectory] = before + more
+        if before == 0 or before + more == 0:
+            for dimension, units in state.held.demand.fixed:
+                self.tied[dimension] += more * units

@@ -1,0 +1,97 @@
+"""An account of who has called whom, and of what can still end: by trying everybody again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+
+
+@dataclass
+class Loan:
+    """What a running action has lent: `cores` (integer units) and, if it had one, its turn."""
+
+    cores: int
+    wanted: bool = False
+
+
+@dataclass
+class Callers:
+    """Who has lent something, and the calls in progress of each running action."""
+
+    loans: dict[int, Loan] = field(default_factory=dict)
+    calls: dict[int, set[int]] = field(default_factory=dict)
+
+    def idle(self) -> list[int]:
+        """Those that have lent and have no call in progress, and do not want anything back yet."""
+        return [i for i, loan in self.loans.items() if not loan.wanted and not self.calls.get(i)]
+
+
+def least(demand: Demand) -> dict[int, int]:
+    """The least units that a demand takes."""
+    needs = dict(demand.fixed)
+    if demand.elastic is not None:
+        needs[demand.elastic] = needs.get(demand.elastic, 0) + demand.options[0]
+    return needs
+
+
+def granted(running: RunningAction) -> dict[int, int]:
+    """The units that an action was granted."""
+    units = dict(running.pending.demand.fixed)
+    if running.pending.demand.elastic is not None:
+        units[running.pending.demand.elastic] = running.units
+    return units
+
+
+def ancestors(parent: int | None, running: Mapping[int, RunningAction]) -> list[int]:
+    """Those who wait for a call of `parent`, from that one outwards."""
+    found: list[int] = []
+    while parent is not None and parent in running:
+        found.append(parent)
+        parent = running[parent].pending.parent
+    return found
+
+
+def stuck_calls(
+    waiting: Iterable[PendingAction],
+    running: Mapping[int, RunningAction],
+    callers: Callers,
+    held_by_trajectories: Mapping[int, Mapping[int, int]],
+    capacity: Mapping[int, int],
+) -> set[int]:
+    """The calls that can never start, whoever ends: what is held, by dimension, is counted in `capacity` only."""
+
+    def kept(action_id: int) -> dict[int, int]:
+        units = {d: u for d, u in granted(running[action_id]).items() if d in capacity}
+        units[0] = units.get(0, 0) - callers.loans[action_id].cores
+        return units
+
+    calls = {a.id: a for a in waiting if a.parent is not None and a.parent in running}
+    loans = set(callers.loans)
+    trajectories = {running[i].pending.trajectory for i in loans} - {None}
+
+    def free(dimension: int) -> int:
+        left = capacity[dimension]
+        left -= sum(kept(i).get(dimension, 0) for i in loans)
+        left -= sum(held_by_trajectories[t].get(dimension, 0) for t in trajectories if t is not None)
+        return left
+
+    while True:
+        ended = {
+            i for i, call in calls.items() if all(u <= free(d) for d, u in least(call.demand).items() if d in capacity)
+        }
+        for i in ended:
+            del calls[i]
+        for i in loans:
+            loan = callers.loans[i]
+            after = () if loan.wanted else callers.calls.get(i, set())
+            if any(c in calls or c in loans for c in after) or min(loan.cores, capacity[0]) > max(free(0), 0):
+                continue
+            loans.remove(i)
+            ended.add(i)
+            break
+        open_still = {running[i].pending.trajectory for i in loans} - {None}
+        if not ended and open_still == trajectories:
+            return set(calls)
+        trajectories = open_still

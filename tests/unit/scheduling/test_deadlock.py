@@ -1,0 +1,238 @@
+"""Calls that wait for one another for ever: found at once, the youngest refused, and nobody else."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from arl_tangram.errors import NestedActionError
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.topology import Dimension, Topology
+from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.deadlock import Node, reduce
+from arl_tangram.scheduling.policies import paper
+from unit.scheduling.nested import Scene, cores
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def names(scene: Scene, action_id: int) -> str:
+    error = scene.refused[action_id]
+    assert isinstance(error, NestedActionError)
+    return str(error)
+
+
+def test_two_that_keep_what_each_others_calls_need(scene: Scene) -> None:
+    first, second = (scene.run(cores(1000, memory=4, name=name)) for name in ("first", "second"))
+    calls = []
+    for caller in (first, second):
+        scene.lend(caller)
+        calls.append(scene.submit(cores(1000, memory=4, name="call"), parent=caller))
+    assert scene.started() == []
+    assert list(scene.refused) == [calls[1]], "the youngest"
+    assert "second → call: call asks for 4 of memory" in names(scene, calls[1])
+    assert scene.core.waiting == 1
+    assert scene.core.reclaim(second, 0.0)
+    scene.finish(second)
+    assert scene.started() == [calls[0]]
+
+
+def test_as_long_as_one_that_waits_for_nobody_holds_enough_it_is_no_dead_lock(scene: Scene) -> None:
+    first, second, other = (scene.run(cores(1000, memory=m)) for m in (3, 3, 2))
+    calls = []
+    for caller in (first, second):
+        scene.lend(caller)
+        calls.append(scene.submit(cores(1000, memory=2), parent=caller))
+    assert scene.started() == []
+    assert scene.refused == {}
+    scene.lend(other)
+    assert scene.started() == []
+    assert scene.refused == {}, "it has lent, but waits for no call, so it goes on"
+    inner = scene.submit(cores(1000, memory=1), parent=other)
+    assert scene.started() == []
+    assert list(scene.refused) == [inner], "now all wait for one another, and this is the youngest"
+    assert scene.core.reclaim(other, 0.0)
+    scene.finish(other)
+    assert scene.started() == calls[:1]
+    scene.finish(calls[0])
+    assert scene.started() == calls[1:]
+
+
+def test_what_one_caller_keeps_can_be_what_another_ones_call_gets_later(scene: Scene) -> None:
+    first, second = scene.run(cores(1000, memory=4)), scene.run(cores(1000, memory=3))
+    scene.lend(first, second)
+    large = scene.submit(cores(1000, memory=4), parent=first)
+    small = scene.submit(cores(1000, memory=1), parent=second)
+    assert scene.started() == [small]
+    scene.finish(small)
+    assert scene.core.reclaim(second, 0.0)
+    assert scene.started() == []
+    scene.finish(second)
+    assert scene.started() == [large]
+    assert scene.refused == {}
+
+
+def test_three_in_a_ring_and_one_refusal(scene: Scene) -> None:
+    """Each keeps a third of the memory; when one call is refused, the others can have theirs in turn."""
+    callers = [scene.run(cores(1000, memory=2, name=f"caller{n}")) for n in range(4)]
+    calls = []
+    for caller in callers:
+        scene.lend(caller)
+        calls.append(scene.submit(cores(1000, memory=2), parent=caller))
+    scene.decide()
+    assert list(scene.refused) == calls[-1:]
+
+
+def test_as_many_are_refused_as_must_be(scene: Scene) -> None:
+    callers = [scene.run(cores(1000, memory=4)), scene.run(cores(1000, memory=2)), scene.run(cores(1000, memory=2))]
+    calls = []
+    for caller in callers:
+        scene.lend(caller)
+        calls.append(scene.submit(cores(1000, memory=4), parent=caller))
+    scene.decide()
+    assert list(scene.refused) == [calls[2], calls[1]]
+    for caller in callers[1:]:
+        assert scene.core.reclaim(caller, 0.0)
+        scene.finish(caller)
+    assert scene.started() == calls[:1]
+
+
+def test_cores_that_are_kept_count(scene: Scene) -> None:
+    first, second = scene.run(cores(2000)), scene.run(cores(2000))
+    scene.lend(first, second, cores=False)
+    calls = [scene.submit(cores(2000), parent=caller) for caller in (first, second)]
+    scene.decide()
+    assert list(scene.refused) == calls[1:]
+
+
+def test_a_caller_that_wants_its_cores_does_not_shut_out_who_must_end_before(scene: Scene) -> None:
+    first = scene.run(cores(2000))
+    scene.lend(first)
+    second = scene.run(cores(3000))
+    scene.lend(second, cores=False)
+    assert not scene.core.reclaim(first, 0.0)
+    call = scene.submit(cores(1000), parent=second)
+    assert scene.started() == [call]
+    scene.finish(call)
+    assert scene.core.reclaim(second, 0.0)
+    scene.finish(second)
+    assert scene.resumed() == [first]
+
+
+def test_one_that_waits_for_what_callers_keep_does_not_shut_out_their_calls(scene: Scene) -> None:
+    callers = [scene.run(cores(1000, memory=3)) for _ in range(2)]
+    urgent = scene.submit(cores(1000, memory=6, priority=-1))
+    assert scene.started() == []
+    scene.lend(*callers)
+    call = scene.submit(cores(1000, memory=2), parent=callers[0])
+    assert scene.started() == [call]
+    outside = scene.submit(cores(1000, memory=1))
+    scene.finish(call)
+    assert scene.started() == [], "others behind it wait as ever"
+    for caller in callers:
+        assert scene.core.reclaim(caller, 0.0)
+        scene.finish(caller)
+    assert scene.started() == [urgent, outside]
+
+
+def test_a_call_that_waits_for_a_trajectory_is_no_dead_lock_and_its_trajectory_goes_on(scene: Scene) -> None:
+    inside = scene.trajectory(memory=5)
+    caller = scene.run(cores(1000, memory=2))
+    waits = scene.submit(cores(1000, memory=3, priority=-1))
+    scene.lend(caller)
+    call = scene.submit(cores(1000, memory=4), parent=caller)
+    assert scene.started() == []
+    assert scene.refused == {}
+    needed = scene.submit(cores(1000, memory=1), trajectory=inside)
+    assert scene.started() == [needed], "for the trajectory to close, its actions must run"
+    scene.finish(needed)
+    scene.core.close(inside, 0.0)
+    assert scene.started() == [waits]
+    scene.finish(waits)
+    assert scene.started() == [call]
+
+
+def test_a_turn_goes_to_a_call_that_can_end(scene: Scene) -> None:
+    """The first call has the turn, and must wait for memory that the caller of the second keeps."""
+    inside = scene.trajectory()
+    first, second = (scene.run(cores(0, memory=4, name=name), trajectory=inside) for name in ("first", "second"))
+    scene.lend(first, second)
+    large = scene.submit(cores(1000, memory=4), parent=first, trajectory=inside, turn=True)
+    small = scene.submit(cores(1000), parent=second, trajectory=inside, turn=True)
+    assert scene.started() == [small]
+    assert scene.refused == {}
+    scene.finish(small)
+    assert scene.started() == []
+    assert scene.core.reclaim(second, 0.0)
+    scene.finish(second)
+    assert scene.started() == [large]
+
+
+def test_a_budget_that_callers_count_for() -> None:
+    core = SchedulerCore(Topology([Dimension("quota:b/calls", 4, 1, float("inf"))]), paper())
+    demand = Demand("two", ((0, 2),), dimensions=1)
+    for i in (1, 2):
+        core.submit(PendingAction(i, demand, 0.0))
+    assert len(core.decide(0.0).started) == 2
+    core.lend(1, 0.0)
+    core.submit(PendingAction(3, Demand("one", ((0, 1),), dimensions=1), 0.0, parent=1))
+    decisions = core.decide(0.0)
+    assert decisions.impossible == [], "the other one may settle for less"
+    core.finish(2, 0.0, None)
+    assert [action_id for action_id, _ in core.decide(0.0).impossible] == [3]
+
+
+def test_less_capacity_can_make_a_dead_lock(scene: Scene) -> None:
+    caller = scene.run(cores(1000, memory=4, name="caller"))
+    scene.lend(caller)
+    blocker = scene.run(cores(1000, memory=2))
+    call = scene.submit(cores(1000, memory=4, name="call"), parent=caller)
+    assert scene.started() == []
+    scene.core.set_capacity(1, 6, 0.0)
+    assert scene.started() == []
+    assert list(scene.refused) == [call]
+    assert "caller → call" in names(scene, call)
+    scene.finish(blocker)
+
+
+def test_the_order_of_reduction_does_not_matter() -> None:
+    nodes = {
+        1: Node((((0, 2),),), (), frozenset()),
+        2: Node(((),), ((0, 2),), frozenset({3})),
+        3: Node((((0, 1),), ((1, 1),)), (), frozenset()),
+        4: Node((((1, 9),),), ((0, 5),), frozenset()),
+        5: Node(((),), ((0, 5),), frozenset({4, 1})),
+    }
+    for order in permutations(nodes):
+        free = [0, 1]
+        assert set(reduce({n: nodes[n] for n in order}, free)) == {4, 5}
+        assert free == [2, 1]
+
+
+def test_many_callers_cost_little_where_nobody_can_be_stuck() -> None:
+    """Each decision looks at the demands of calls, not at every call."""
+    scene = Scene()
+    scene.core.set_capacity(2, 3000, 0.0)
+    callers = [scene.submit(cores(0, threads=1)) for _ in range(2000)]
+    scene.decide()
+    for caller in callers:
+        scene.lend(caller)
+        scene.submit(cores(1000), parent=caller)
+    scene.decide()
+    reduced = 0
+
+    def counted(*_: object) -> dict[int, Node]:
+        nonlocal reduced
+        reduced += 1
+        return {}
+
+    scene.core._prelude._deadlocks._nodes = counted  # type: ignore[method-assign]
+    for _ in range(50):
+        scene.finish(next(i for i, r in scene.core._running.items() if r.pending.parent is not None))
+        scene.core._nesting.unchecked = True
+        assert len(scene.started()) == 1
+    assert reduced == 0
