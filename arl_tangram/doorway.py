@@ -11,93 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
-from typing import Any, Generic, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar
 
+from arl_tangram.errands import Errand, Glance, errand_var
 from arl_tangram.errors import ForkedRuntimeError, RuntimeClosedError, ShutdownError, UsageError, WrongLoopError
 from arl_tangram.uninterrupted import settled
 
 T = TypeVar("T")
-E = TypeVar("E", bound="Errand[Any]")
+E = TypeVar("E", bound=Errand[Any])
 
 _FAR_S = 1e9
 _LAST_TURNS = 5
 _LIMIT_S = 0.5
-
-
-class Errand(Generic[T]):
-    """What somebody elsewhere wants to be done on the loop.
-
-    Attributes:
-        outcome: what came of it.
-        task: does it, once it has begun.
-        closes: whether it waits for the runtime to be closed.
-    """
-
-    __slots__ = ("__weakref__", "_context", "_work", "closes", "outcome", "task")
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._work = work
-        self._context = copy_context()
-        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self.task: asyncio.Task[tuple[T | None, BaseException | None]] | None = None
-        self.closes = False
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[tuple[T | None, BaseException | None]]:
-        """Begin it on the loop."""
-        self.task = loop.create_task(self._perform(), context=self._context)
-        return self.task
-
-    def end(self, value: Any, error: BaseException | None) -> None:
-        """Tell what came of it."""
-        if error is None:
-            self.outcome.set_result(value)
-        else:
-            self.outcome.set_exception(error)
-
-    def let_go(self) -> None:
-        """Let nothing be said of a task that its loop has dropped: the sender is told, so that all is well."""
-        if self.task is None:
-            return
-        task: Any = self.task  # what is set is no public attribute
-        task._log_destroy_pending = False  # as asyncio.gather does
-        steps = task.get_coro()
-        if self.task.get_loop().is_closed() and inspect.getcoroutinestate(steps) == inspect.CORO_CREATED:
-            steps.close()  # else it would be said not to have been awaited
-
-    async def _perform(self) -> tuple[T | None, BaseException | None]:
-        _errand_var.set(self)
-        try:
-            return await self._work(), None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - told to the sender, whatever it is
-            return None, error
-
-
-class _Glance(Errand[T]):
-    """Something short, to be done in one step."""
-
-    __slots__ = ("_look",)
-
-    def __init__(self, look: Callable[[], T]) -> None:
-        super().__init__(_nothing)
-        self._look = look
-
-    def perform(self) -> None:
-        """Do it, in the context of its sender."""
-        try:
-            value = self._context.run(self._look)
-        except BaseException as error:  # noqa: BLE001 - as above
-            self.end(None, error)
-        else:
-            self.end(value, None)
 
 
 class _Sign:
@@ -218,11 +149,11 @@ class Doorway:
             self.check()
         if self._closed or not self._loop.is_running():
             return look()
-        return self._send(_Glance(look)).outcome.result()
+        return self._send(Glance(look)).outcome.result()
 
     def closing(self) -> None:
         """Say that what runs now waits for the runtime to be closed, so that closing does not wait for it."""
-        errand = _errand_var.get()
+        errand = errand_var.get()
         if errand is not None:
             errand.closes = True
 
@@ -276,7 +207,7 @@ class Doorway:
     def _begin(self, errand: Errand[Any], _: _Sign | None) -> None:
         if errand not in self._errands:
             return
-        if isinstance(errand, _Glance):
+        if isinstance(errand, Glance):
             self._errands.pop(errand)
             errand.perform()
         elif self._closed:
@@ -335,45 +266,6 @@ class Doorway:
         errand.end(value, error)
 
 
-class LoopThread:
-    """An event loop on a thread of its own.
-
-    Args:
-        closing: is awaited at the end.
-    """
-
-    def __init__(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._closing = closing
-        self._doorway: concurrent.futures.Future[Doorway] = concurrent.futures.Future()
-        self._stop: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # A daemon, so that a program which is forced to leave does not wait for it.
-        self._thread = threading.Thread(target=self._run, name="arl_tangram loop", daemon=True)
-
-    def start(self) -> Doorway:
-        """Start it, and return the way onto it."""
-        self._thread.start()
-        return self._doorway.result()
-
-    def stop(self, limit_s: float | None = None) -> None:
-        """End it, and wait for its end, for at most so many seconds."""
-        if not self._stop.done():
-            self._stop.set_result(None)
-        if self._thread.ident is not None:
-            self._thread.join(limit_s)
-
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._until_stopped())
-
-    async def _until_stopped(self) -> None:
-        doorway = Doorway(asyncio.get_running_loop())
-        self._doorway.set_result(doorway)
-        await asyncio.wrap_future(self._stop)
-        with suppress(Exception):  # told to whoever has closed it before
-            await self._closing()
-        await doorway.aclose()
-
-
 def check_blocking(what: str) -> None:
     """Check that blocking here holds up no event loop.
 
@@ -426,9 +318,4 @@ def _let_go(_: _Sign) -> None:
     """Stand in a timer that is never due."""
 
 
-async def _nothing() -> Any:
-    """Do nothing."""
-
-
-_errand_var: ContextVar[Errand[Any] | None] = ContextVar("arl_tangram_errand", default=None)
 _thread = _Thread()

@@ -21,7 +21,7 @@
     ├── OutOfMemoryError (MemoryError)       the kernel ended the body's worker process for lack of memory
     ├── BodyExitedError (RuntimeError)       the body exited or crashed, and its worker process with it
     ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
-    ├── RemoteError (RuntimeError)           what a body raised in a worker process and cannot be raised here
+    ├── RemoteError (RuntimeError)           what a body raised elsewhere and must not, or cannot, be raised here
     ├── ResultError (TypeError)              what a body returned cannot leave its worker process
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── TraceFormatError (ValueError)        a file that is no trace, or one of a newer library
@@ -110,7 +110,7 @@ class OutOfMemoryError(TangramError, MemoryError):
 
 
 class BodyExitedError(TangramError, RuntimeError):
-    """The body ended its worker process, or raised what would end the program; its own failure, so never masked.
+    """The body ended its worker process, by exiting or by a fault; the body's own failure, so never masked.
 
     Attributes:
         exit_code: what it exited with, or None if a signal ended it.
@@ -128,7 +128,7 @@ class BodyCancelledError(TangramError, RuntimeError):
 
 
 class RemoteError(TangramError, RuntimeError):
-    """What a body raised in a worker process, where that cannot be pickled or must not be raised in the trainer.
+    """What a body raised on a thread or in a worker and must not be raised in the trainer, or cannot be pickled.
 
     Attributes:
         error: type name of what was raised.

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import signal
 import threading
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -23,8 +23,8 @@ from typing import Any, Protocol
 from arl_tangram.context import Invocable, active_var
 from arl_tangram.errors import (
     BodyCancelledError,
-    BodyExitedError,
     DefinitionError,
+    RemoteError,
     RunTimeout,
     ShutdownError,
 )
@@ -267,7 +267,7 @@ class Run:
             try:
                 return context.run(self._invocable.body, *self._args, **self._kwargs)
             except (KeyboardInterrupt, SystemExit) as caught:  # a tool's own: signals go to the main thread
-                raise _exited(self.name, caught) from caught
+                raise _not_to_be_raised(caught) from caught
 
         done = self._workshop.threads.run(body, () if self.cores is None else self.cores.core_ids)
         while not done.done():
@@ -418,9 +418,6 @@ class Run:
         return self._invocable.spec.cost.quota
 
 
-def _exited(name: str, caught: KeyboardInterrupt | SystemExit) -> BodyExitedError:
+def _not_to_be_raised(caught: BaseException) -> RemoteError:
     """Return the error of a tool that wants to end the program, which is not for it to decide."""
-    if isinstance(caught, KeyboardInterrupt):
-        return BodyExitedError(f"{name} raised KeyboardInterrupt", signal=signal.SIGINT)
-    code = caught.code if isinstance(caught.code, int) else int(caught.code is not None)
-    return BodyExitedError(f"{name} raised SystemExit({caught.code!r})", exit_code=code)
+    return RemoteError(type(caught).__name__, str(caught), "".join(traceback.format_exception(caught)))

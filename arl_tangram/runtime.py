@@ -6,9 +6,8 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
@@ -23,37 +22,29 @@ from arl_tangram.context import (
     running_loop,
     runtime_var,
 )
-from arl_tangram.dispatch import Dispatcher, watched
-from arl_tangram.doorway import Doorway, LoopThread, check_blocking
+from arl_tangram.doorway import Doorway, check_blocking
 from arl_tangram.errors import (
     ConfigurationError,
     NestedActionError,
     RuntimeClosedError,
     ShutdownError,
 )
-from arl_tangram.execution import refuse
-from arl_tangram.managers.breakers import Breakers
-from arl_tangram.managers.manager import CpuManager, CpuPool
-from arl_tangram.managers.processes import BodyProcesses
+from arl_tangram.loop_thread import LoopThread
+from arl_tangram.managers.manager import CpuPool
 from arl_tangram.managers.quota import Quota
-from arl_tangram.managers.threads import BodyThreads
-from arl_tangram.model.events import Event
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units, seconds, whole
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, THREADS, Dimension, Topology, is_breaker
-from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.model.topology import CPU, MEMORY, is_breaker
+from arl_tangram.opening import opened
 from arl_tangram.scheduling.feasibility import trajectory_demand
-from arl_tangram.scheduling.order import Order, order_of
-from arl_tangram.scheduling.policies import Plan, Policy, elastic
-from arl_tangram.scheduling.policies.own import policy_of
+from arl_tangram.scheduling.order import Order
+from arl_tangram.scheduling.policies import Plan, Policy
+from arl_tangram.setup import checked
 from arl_tangram.submitting import Submitting
-from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
-from arl_tangram.trace.summary import Summary
 from arl_tangram.trajectories import Trajectory
 from arl_tangram.uninterrupted import settled, sure_to_begin
-from arl_tangram.workshop import Workshop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,25 +90,15 @@ class Tangram:
         max_threads: int = 128,
         max_processes: int | None = None,
     ) -> None:
-        self._quotas = tuple(r for r in resources if isinstance(r, Quota))
-        pools = [r for r in resources if not isinstance(r, Quota)]
-        for pool in pools:
-            if isinstance(pool, type) or not callable(getattr(pool, "manager", None)):
-                raise ConfigurationError(f"Tangram() takes pools and quotas, not {pool!r}")
-        if len(pools) > 1:
-            raise ConfigurationError(f"Tangram() takes one pool of cores, not {len(pools)}: {pools}")
-        names = [quota.name for quota in self._quotas]
-        if len(set(names)) < len(names):
-            raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
-        self._pool = pools[0] if pools else None
-        self._policy = elastic() if policy is None else policy_of(policy)
-        self._order: Order = order_of(order)
-        self._trace = trace
-        self._kill_grace_s = seconds(kill_grace_s, "kill_grace_s", ConfigurationError)
-        self._max_threads = whole(max_threads, "max_threads", ConfigurationError, least=1)
-        if max_processes is not None:
-            max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
-        self._max_processes = max_processes
+        self._setup = checked(
+            resources,
+            policy=policy,
+            order=order,
+            trace=trace,
+            kill_grace_s=kill_grace_s,
+            max_threads=max_threads,
+            max_processes=max_processes,
+        )
         self._state: Literal["new", "opening", "open", "closing", "closed"] = "new"
         self.open_on: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -139,37 +120,11 @@ class Tangram:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._doorway = Doorway(self._loop)
-        async with AsyncExitStack() as opened:
-            opened.callback(self._set_closed)
-            opened.push_async_callback(self._doorway.aclose)
-            cpu = None if self._pool is None else self._pool.manager()
-            topology = self._topology(cpu)
-            self._sink = self._open_sink(topology)
-            if self._sink is not None:
-                opened.push_async_callback(self._sink.aclose)
-            if cpu is not None:
-                opened.push_async_callback(cpu.aclose)
-                await cpu.start()
-            self._opened = opened.pop_all()  # to be closed by `_close`, in reverse order and all of it
-        self._summary = Summary(topology)
-        self._core = SchedulerCore(
-            topology, watched(self._policy), order=self._order, record=True, submissions=self._sink is not None
-        )
-        self._dispatcher = Dispatcher(self._core, self._on_events)
-        self._workshop = Workshop(
-            self._dispatcher,
-            cpu,
-            BodyThreads(),
-            BodyProcesses(most_idle=_cores(cpu)),
-            self._kill_grace_s,
-            self._loop,
-            {quota.name: quota for quota in self._quotas},
-        )
-        breakers = {quota.name: quota.breaker for quota in self._quotas if quota.breaker is not None}
-        if breakers:
-            self._workshop.breakers = Breakers(breakers, topology, self._dispatcher, partial(refuse, self._workshop))
-        self._submitting = Submitting(self, self._workshop, self._policy.reserved_cores)
-        self._summary.opened(self._loop.time())
+        self._opened = await opened(self._setup, self._doorway, self._set_closed)
+        self._dispatcher = self._opened.dispatcher
+        self._core = self._dispatcher.core
+        self._workshop = self._opened.workshop
+        self._submitting = Submitting(self, self._workshop, self._setup.policy.reserved_cores)
         self._state = "open"
         self.open_on = self._loop
         open_runtimes.append(self)
@@ -198,8 +153,7 @@ class Tangram:
             if self._state == "open":
                 open_runtimes.remove(self)
             self._state = "closed"  # nothing runs any more, and nothing can be awaited
-            self._workshop.watch.close()
-            self._workshop.threads.close()
+            self._opened.loop_closed()
             return
         if not self._doorway.is_here:
             with suppress(RuntimeClosedError, ShutdownError):  # then it is closed, or its loop is
@@ -209,7 +163,7 @@ class Tangram:
         if self._state == "open":
             open_runtimes.remove(self)
             self._state = "closing"
-            self._closing = sure_to_begin(self._close())
+            self._closing = sure_to_begin(self._opened.close())
         await settled(self._closing)
         self._closing.result()
 
@@ -250,73 +204,12 @@ class Tangram:
             forced = self._doorway.forced or self._thread_door.forced
             if forced:
                 with suppress(RuntimeError):  # it is closed already
-                    self._loop.call_soon_threadsafe(self._end_now)
+                    self._loop.call_soon_threadsafe(self._opened.end_now)
             self._thread.stop(FORCED_S if forced else None)
-
-    def _end_now(self) -> None:
-        for invocation in list(self._workshop.live.values()):
-            invocation.end_now()
-
-    async def _close(self) -> None:
-        async with self._opened:
-            try:
-                for waiter in self._dispatcher.waiters():
-                    waiter.shut_down()
-                for live in list(self._workshop.live.values()):
-                    live.shut_down()
-                for call in self._workshop.retrying.waiting():
-                    call.shut_down()
-                await self._end_bodies()
-                # All at once: while one takes its time, another that is being opened must not begin.
-                closing = (trajectory.aclose() for trajectory in list(self._workshop.trajectories))
-                await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
-            finally:  # whoever ends the loop may have cancelled this
-                self._dispatcher.stop()
-                self._workshop.watch.close()
-                self._workshop.threads.close()
-                await self._workshop.processes.aclose()
-        self._closed_at_s = self._loop.time()
 
     def _set_closed(self) -> None:
         self._state = "closed"
-
-    def _topology(self, cpu: CpuManager | None) -> Topology:
-        dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self._max_threads)]
-        for quota in self._quotas:
-            dimensions += quota.dimensions()
-        dimensions.append(Dimension(PROCESSES, self._max_processes or max(2 * _cores(cpu), 8)))
-        return Topology(dimensions)
-
-    async def _end_bodies(self) -> None:
-        """Wait for interrupted bodies, the grace time and a little for their clean-up; then let go of them."""
-        for limit_s in (self._kill_grace_s + _MOMENT_S, CLEAN_S):
-            tasks = [i.task for i in self._workshop.live.values() if i.task is not None and not i.lingering]
-            if tasks:
-                await asyncio.wait(tasks, timeout=limit_s)
-        outliving = list(self._workshop.live.values())
-        for invocation in outliving:
-            _logger.warning("%s outlives the runtime; what it runs was not ended", invocation.name)
-            invocation.detach()
-        detached = [i.task for i in outliving if i.task is not None]
-        if detached:
-            await asyncio.wait(detached, timeout=1)
-
-    def _open_sink(self, topology: Topology) -> Sink | None:
-        if self._trace is None or isinstance(self._trace, Sink):
-            return self._trace
-        return JsonlSink(self._trace, topology=topology, policy=self._policy.name)
-
-    def _on_events(self, events: Sequence[Event]) -> None:
-        self._summary.add_all(events)
-        if self._sink is None:
-            return
-        try:
-            for event in events:
-                self._sink.write(event)
-        except Exception:
-            # One that is the user's own must not be able to keep a caller from its answer.
-            _logger.exception("%r does not take events; the trace ends here", self._sink)
-            self._sink = None
+        self._closed_at_s = self._loop.time()
 
     # Calls.
 
@@ -481,7 +374,7 @@ class Tangram:
             self._workshop.cpu.check_image(image)
         elif image is not None:
             raise ConfigurationError(f"trajectory(image={image!r}) needs a pool that has sandboxes; there is none")
-        reserved = self._policy.reserved_cores * MILLI
+        reserved = self._setup.policy.reserved_cores * MILLI
         demand = trajectory_demand(self._core.topology, memory_bytes=memory_bytes, reserved=reserved)
         return Trajectory(
             self, self._workshop, self._doorway, demand, image=image, memory_bytes=memory_bytes, group=group
@@ -519,7 +412,7 @@ class Tangram:
         self._dispatcher.tell()
         now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
         notes = () if self._workshop.breakers is None else self._workshop.breakers.notes(now_s)
-        return render(self._summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
+        return render(self._opened.summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
 
     def describe(self) -> str:
         """Say in one line what enforces grants of cores here."""
@@ -560,9 +453,3 @@ def run_sync(action: BoundAction[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     owner = getattr(action, "__self__", None)
     given = args if owner is None else (owner, *args)
     return current_runtime().invoke_sync(invocable_of(action), given, kwargs)  # type: ignore[no-any-return]
-
-
-def _cores(cpu: CpuManager | None) -> int:
-    """Return how many cores there are: those of the pool, else those that this process may use."""
-    offered = [d.capacity // d.scale for d in (cpu.dimensions() if cpu is not None else ()) if d.name == CPU]
-    return offered[0] if offered else len(os.sched_getaffinity(0))

@@ -161,9 +161,10 @@ def _ends() -> Iterable[Case]:
 def _raises() -> Iterable[Case]:
     """Errors that mean something else to Python, or that cannot leave a process."""
     for fault, told, code in (("SystemExit", "exit code 3", 3), ("KeyboardInterrupt", "SIGINT", 130)):
-        for kind in (Kind.LOOP, Kind.THREAD, Kind.TRAJECTORY):
+        for kind in (Kind.LOOP, Kind.TRAJECTORY):
             yield Case(kind, fault, f"the trainer ended: {told}", Promise.ENDS)
-        yield Case(Kind.PROCESS, fault, f"RemoteError ({fault})", timeout_s=10)
+        for kind in (Kind.THREAD, Kind.PROCESS):
+            yield Case(kind, fault, f"RemoteError ({fault})", timeout_s=10)
         yield Case(Kind.COMMAND, fault, f"exit code {code}", timeout_s=10)
     outcomes = {
         "StopIteration": ("RuntimeError", "RuntimeError", "RemoteError (StopIteration)"),

@@ -117,7 +117,7 @@ class Ledger:
             self._shrink()
 
     def regain(self, dimension: int, units: int) -> None:
-        """Use units again that were lent; where there are less by now, nothing else is in use."""
+        """Use units again that were lent, also where there are less by now than were lent."""
         self.free[dimension] -= units
         if self.free[dimension] < 0:
             self._capacity[dimension] -= self.free[dimension]

@@ -60,8 +60,14 @@ class Lending:
         return bool(self._resuming)
 
     def needs(self, caller: Caller) -> int:
-        """Return the cores that must be free for one that resumes: where there are fewer than it had, all there are."""
-        return min(caller.cores, self._ledger.target[self._nesting.cpu]) if caller.cores else 0
+        """Return the cores that must be free for one that resumes.
+
+        Where there are fewer by now than it had, that is all that those leave who wait for it.
+        """
+        if not caller.cores:
+            return 0
+        left = self._ledger.target[self._nesting.cpu] - self._nesting.cores_kept_by_callers_of(caller)
+        return max(0, min(caller.cores, left))
 
     # Callers.
 

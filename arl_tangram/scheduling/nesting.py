@@ -214,6 +214,13 @@ class Nesting:
         """Whether somebody has lent the turn only, and keeps cores."""
         return self._cpu is not None and self.kept[self._cpu] > 0
 
+    def cores_kept_by_callers_of(self, caller: Caller) -> int:
+        """Return the cores that those keep who wait for a caller, itself a call of theirs."""
+        if not self.cores_are_kept:
+            return 0
+        lent = [self.lent.get(running.pending.id) for running in self._callers_of(caller.running.pending)]
+        return sum([units for other in lent if other is not None for d, units in other.kept if d == self._cpu])
+
     def _caller(self, running: RunningAction) -> Caller:
         caller = self.callers.get(running.pending.id)
         if caller is None:

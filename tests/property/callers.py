@@ -77,6 +77,10 @@ def stuck_calls(
         left -= sum(held_by_trajectories[t].get(dimension, 0) for t in trajectories if t is not None)
         return left
 
+    def cores_needed(i: int) -> int:
+        above = ancestors(running[i].pending.parent, running)
+        return max(0, min(callers.loans[i].cores, capacity[0] - sum(kept(a)[0] for a in above if a in callers.loans)))
+
     while True:
         ended = {
             i for i, call in calls.items() if all(u <= free(d) for d, u in least(call.demand).items() if d in capacity)
@@ -86,7 +90,7 @@ def stuck_calls(
         for i in loans:
             loan = callers.loans[i]
             after = () if loan.wanted else callers.calls.get(i, set())
-            if any(c in calls or c in loans for c in after) or min(loan.cores, capacity[0]) > max(free(0), 0):
+            if any(c in calls or c in loans for c in after) or cores_needed(i) > max(free(0), 0):
                 continue
             loans.remove(i)
             ended.add(i)

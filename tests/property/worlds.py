@@ -388,7 +388,9 @@ class World:
         taken: set[int] = set()
         for i, loan in self.callers.loans.items():
             if loan.wanted and i in self.core._lending._resuming:
-                assert min(loan.cores, self.capacity[0]) > self.free(0), f"{i} could go on"
+                above = [a for a in ancestors(self.running[i].pending.parent, self.running) if a in self.callers.loans]
+                kept = sum(granted(self.running[a]).get(0, 0) - self.callers.loans[a].cores for a in above)
+                assert max(0, min(loan.cores, self.capacity[0] - kept)) > self.free(0), f"{i} could go on"
                 taken.add(0)
         for action in self.in_queue():
             if self.halted and not self.is_called(action):

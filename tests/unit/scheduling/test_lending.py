@@ -473,6 +473,19 @@ def test_a_caller_has_its_cores_again_where_there_are_fewer_by_now(policy: Polic
     assert (scene.core.capacity(0), scene.core.free(0)) == (2000, 2000)
 
 
+def test_a_call_has_its_cores_again_though_its_caller_keeps_more_than_there_are_by_now(scene: Scene) -> None:
+    caller = scene.run(cores(2000))
+    scene.lend(caller, cores=False)
+    call = scene.submit(cores(2000), parent=caller)
+    assert scene.started() == [call]
+    scene.lend(call)
+    scene.core.set_capacity(0, 1000, 0.0)
+    assert scene.core.reclaim(call, 0.0)
+    assert (scene.core.used(0), scene.core.capacity(0)) == (4000, 4000)
+    scene.finish(call, caller)
+    assert scene.core.capacity(0) == 1000
+
+
 def test_rates_and_budgets_take_less_at_once() -> None:
     topology = Topology([Dimension("quota:a/calls", 4, 1, 10.0), Dimension("quota:b/calls", 4, 1, float("inf"))])
     core = SchedulerCore(topology, paper())

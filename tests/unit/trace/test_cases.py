@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import Quota, Tangram
+from arl_tangram import Quota, Tangram, opening
 from arl_tangram.model.events import ActionEnded, ActionStarted, ActionSubmitted, Event, UnitsReturned
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
@@ -87,7 +88,7 @@ async def test_case_122_actions_made_on_the_fly_make_few_series() -> None:
 
             body.__qualname__ = f"made_for_request_{number}"
             await tangram.action(cpu=1, key=lambda number=number: f"user-{number}")(body)()
-        figures = tg._summary.figures()
+        figures = tg._opened.summary.figures()
         assert figures.total.calls == 1000
         assert len(figures.actions) < MOST_SERIES
         assert len(tg.report().splitlines()) < MOST_SERIES
@@ -118,12 +119,18 @@ async def test_case_124_a_disk_that_takes_nothing_delays_no_action(
 ) -> None:
     """All actions end while the disk is blocked: however long that lasts, nobody waits for it."""
     monkeypatch.setattr(JsonlSink.__init__, "__kwdefaults__", JsonlSink.__init__.__kwdefaults__ | {"queue_size": 100})
+    made: list[JsonlSink] = []
+
+    def make(*args: Any, **kwargs: Any) -> JsonlSink:
+        made.append(JsonlSink(*args, **kwargs))
+        return made[0]
+
+    monkeypatch.setattr(opening, "JsonlSink", make)
     path = tmp_path / "run.jsonl"
     async with Tangram(Quota("api", concurrency=8), trace=path) as tg:
         with caplog.at_level(logging.WARNING):
             await tangram.map(lambda _: noop(), range(1000))
-        sink = tg._sink
-        assert isinstance(sink, JsonlSink)
+        (sink,) = made
         state = sink.statistics()
         assert (state.written, state.queued) == (0, 100), "bounded"
         assert state.dropped >= 4000 - 100 - jsonl._LARGE_BATCH
@@ -147,7 +154,7 @@ async def test_case_124_without_a_trace_nothing_is_done_for_it() -> None:
             super().add_all(events)
 
     async with Tangram(Quota("api", concurrency=8)) as tg:
-        tg._summary.__class__ = Watched
+        tg._opened.summary.__class__ = Watched
         await tangram.map(lambda _: noop(), range(100))
         assert not tg._core.drain_events()
     assert len(seen) == 300

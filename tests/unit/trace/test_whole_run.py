@@ -46,7 +46,7 @@ async def traced_run(path: Path) -> Summary:
         tg.set_capacity("cpu", 4)
         await waiting
         assert_idle(tg)
-        return tg._summary
+        return tg._opened.summary
 
 
 async def test_the_file_tells_what_the_run_told(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""What a runtime is made from, checked: its pool, its quotas, and how it schedules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.manager import CpuManager, CpuPool
+from arl_tangram.managers.quota import Quota
+from arl_tangram.model.quantities import seconds, whole
+from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology
+from arl_tangram.scheduling.order import Order, order_of
+from arl_tangram.scheduling.policies import Plan, Policy, elastic
+from arl_tangram.scheduling.policies.own import policy_of
+from arl_tangram.trace.sink import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a runtime is made from.
+
+    Attributes:
+        pool: of cores, or None.
+        quotas: of APIs.
+        policy: how candidates share the cores.
+        order: who comes first among those of one priority.
+        trace: where the trace goes, or None.
+        kill_grace_s: seconds that a cancelled body has to end.
+        max_threads: plain bodies that may run at once.
+        max_processes: bodies that may run in worker processes at once; None for twice as many as cores, at least 8.
+    """
+
+    pool: CpuPool | None
+    quotas: tuple[Quota, ...]
+    policy: Policy
+    order: Order
+    trace: str | PathLike[str] | Sink | None
+    kill_grace_s: float
+    max_threads: int
+    max_processes: int | None
+
+    def topology(self, cpu: CpuManager | None) -> Topology:
+        """Return all that there is to share, given the manager of the pool."""
+        dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self.max_threads)]
+        for quota in self.quotas:
+            dimensions += quota.dimensions()
+        dimensions.append(Dimension(PROCESSES, self.max_processes or max(2 * cores_of(cpu), 8)))
+        return Topology(dimensions)
+
+
+def checked(
+    resources: Sequence[Any],
+    *,
+    policy: Policy | Plan | None,
+    order: Order,
+    trace: str | PathLike[str] | Sink | None,
+    kill_grace_s: float,
+    max_threads: int,
+    max_processes: int | None,
+) -> Setup:
+    """Return the setup of a runtime; see `Tangram`.
+
+    Raises:
+        ConfigurationError: pools, quotas or options that cannot work.
+    """
+    quotas = tuple(found for found in resources if isinstance(found, Quota))
+    pools = [found for found in resources if not isinstance(found, Quota)]
+    for pool in pools:
+        if isinstance(pool, type) or not callable(getattr(pool, "manager", None)):
+            raise ConfigurationError(f"Tangram() takes pools and quotas, not {pool!r}")
+    if len(pools) > 1:
+        raise ConfigurationError(f"Tangram() takes one pool of cores, not {len(pools)}: {pools}")
+    names = [quota.name for quota in quotas]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
+    if max_processes is not None:
+        max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
+    return Setup(
+        pool=pools[0] if pools else None,
+        quotas=quotas,
+        policy=elastic() if policy is None else policy_of(policy),
+        order=order_of(order),
+        trace=trace,
+        kill_grace_s=seconds(kill_grace_s, "kill_grace_s", ConfigurationError),
+        max_threads=whole(max_threads, "max_threads", ConfigurationError, least=1),
+        max_processes=max_processes,
+    )
+
+
+def cores_of(cpu: CpuManager | None) -> int:
+    """Return how many cores there are: those of the pool, else those that this process may use."""
+    offered = [d.capacity // d.scale for d in (cpu.dimensions() if cpu is not None else ()) if d.name == CPU]
+    return offered[0] if offered else len(os.sched_getaffinity(0))
