@@ -62,9 +62,10 @@ class Invocation:
         Cancelling withdraws it while it waits; while it runs, the body is cancelled and awaited, for
         at most the grace time.
         """
-        if self._invocable.spec.cost.quota and self._workshop.breakers is not None:
-            self._refuse_if_down(self._workshop.breakers)
-        self._workshop.dispatcher.submit(self.pending, self)
+        workshop = self._workshop
+        if workshop.breakers is not None:
+            self._refuse_if_down(workshop.breakers)
+        workshop.dispatcher.submit(self.pending, self)
         try:
             return await self._answer
         except asyncio.CancelledError as cancelled:

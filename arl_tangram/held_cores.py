@@ -62,7 +62,7 @@ class HeldCores:
             SandboxLostError: the sandbox is gone.
         """
         if self._lease is None:
-            self._lease = self._cpu.lease(self._milli_cores, self._sandbox)
+            self._lease = self._cpu.lease(self._milli_cores, self._sandbox, again=True)
 
     def kill(self) -> None:
         """Start to kill what the action started, unless that is going on or nothing may be alive."""

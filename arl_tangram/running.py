@@ -195,9 +195,8 @@ class Run:
         """Answer without a body that does not end, kill its commands, and cancel it again from time to time."""
         if not self._call.ended:
             self.lingering = True
-            quotas, breakers = self._invocable.spec.cost.quota, self._workshop.breakers
-            if quotas and breakers is not None:
-                breakers.answered(self.running, quotas, self._interrupt, self._workshop.dispatcher.now_s())
+            if (breakers := self._workshop.breakers) is not None:
+                breakers.answered(self.running, self.quotas, self._interrupt, self._workshop.dispatcher.now_s())
             now_s = self._workshop.time()
             self._call.answer(None, self._interrupt, now_s - (self._started_at_s or now_s), now_s)
         if self.nested is not None:
@@ -324,16 +323,16 @@ class Run:
 
     def _conclude(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
         """Give the units back, then answer."""
-        running, dispatcher = self.running, self._workshop.dispatcher
-        del self._workshop.live[running.pending.id]
+        running, workshop = self.running, self._workshop
+        dispatcher, breakers = workshop.dispatcher, workshop.breakers
+        del workshop.live[running.pending.id]
         self._task = None
         if self._grace is not None:
             self._grace.cancel()
         own_s = body_s if self.nested is None else max(0.0, body_s - self.nested.away_s)
         dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
-        quotas, breakers = self._invocable.spec.cost.quota, self._workshop.breakers
-        if quotas and breakers is not None:
-            breakers.ended(running, quotas, error, dispatcher.now_s())
+        if breakers is not None:
+            breakers.ended(running, self.quotas, error, dispatcher.now_s())
         call, self._call = self._call, _OVER  # no cycle is left behind that only the collector could free
         if not call.ended:
             call.answer(value, error, body_s, now_s)

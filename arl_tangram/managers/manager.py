@@ -86,7 +86,7 @@ class CpuManager(Protocol):
         """Change what there is of a dimension, after `check_capacity`; synchronous, cannot fail.
 
         Nothing is taken from what is in use. What is in use beyond the new capacity is retired when it comes back,
-        and until then the caller asks for no more.
+        and until then the caller asks for no more, but for cores that were lent before (`lease(again=True)`).
         """
         ...
 
@@ -106,10 +106,16 @@ class CpuManager(Protocol):
         """
         ...
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None) -> CpuLease:
+    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
         """Apply a grant: pin the sandbox (or, for a host body, just pick) cores; synchronous.
 
         The caller never asks for more than is free: the scheduler has counted it already.
+
+        Args:
+            milli_cores: how much.
+            sandbox: where it is for, or None for a host body.
+            again: whether the action has had as much, and has lent it; the pool may have become smaller since, and the
+                cores that are beyond it then are retired when they come back.
         """
         ...
 

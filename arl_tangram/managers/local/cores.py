@@ -71,15 +71,22 @@ class Cores:
         """Cores that no grant uses."""
         return sum(map(len, self._free))
 
-    def take(self, key: int, milli_cores: int) -> dict[int, Placement]:
+    def take(self, key: int, milli_cores: int, *, beyond: bool = False) -> dict[int, Placement]:
         """Place a grant; return its placement and those of fractions that it moved.
+
+        Args:
+            key: its name.
+            milli_cores: how much.
+            beyond: whether it may use cores that have left the pool; they leave it again when they come back.
 
         Raises:
             ValueError: there is no room, or nothing was asked.
         """
         if milli_cores <= 0:
             raise ValueError(f"a grant needs milli-cores, {milli_cores} were asked")
-        if self._excess:
+        if beyond:
+            self._borrow(milli_cores)
+        elif self._excess:
             raise ValueError(f"{milli_cores} milli-cores were asked, and {self._excess} cores too many are in use")
         if milli_cores % MILLI == 0:
             placed = Placement(self._pick(milli_cores // MILLI), milli_cores)
@@ -127,6 +134,18 @@ class Cores:
             insort(spare, free.pop())
             missing += 1
         self._excess += max(-missing, 0)
+
+    def _borrow(self, milli_cores: int) -> None:
+        """Make room for a grant with cores that are not of the pool."""
+        needed = milli_cores // MILLI
+        if milli_cores % MILLI:
+            needed = _ceil(sum(self._fractions.values()) + milli_cores) - len(self._shared)
+        for _ in range(needed - self.free):
+            pairs = [pair for pair in zip(self._spare, self._free, strict=True) if pair[0]]
+            if not pairs:
+                return  # which `_pick` tells
+            insort(pairs[0][1], pairs[0][0].pop(0))
+            self._excess += 1
 
     def placement(self, key: int) -> Placement:
         """Return where a grant is."""

@@ -158,7 +158,7 @@ class LocalManager:
                 raise
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None) -> CpuLease:
+    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
         """Apply a grant: pin the sandbox (or, for a host body, just pick) cores; synchronous.
 
         Raises:
@@ -168,7 +168,7 @@ class LocalManager:
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         own = self._sandboxes[sandbox.id] if sandbox is not None else None
         key = next(self._lease_numbers)
-        moved = self._cores.take(key, milli_cores)
+        moved = self._cores.take(key, milli_cores, beyond=again)
         meter = UsageMeter()
         lease = LocalLease(
             own, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)

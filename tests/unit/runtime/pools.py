@@ -68,8 +68,8 @@ class CountingManager(FakeManager):
         self.sandboxes.add(sandbox)
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None) -> CpuLease:
-        super().lease(milli_cores, sandbox)
+    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+        super().lease(milli_cores, sandbox, again=again)
         self.least_free = min(self.least_free, self.milli_free)
         return CountingLease(self, milli_cores)
 

@@ -346,6 +346,24 @@ async def test_resizing_while_actions_are_being_granted_keeps_the_manager_in_ste
         assert pool.made.milli_free == 8000
 
 
+@virtual
+async def test_a_body_has_its_cores_back_though_the_pool_was_made_smaller_meanwhile() -> None:
+    @tangram.action(cpu=4)
+    async def lends() -> tuple[float, float]:
+        await single(2)
+        return tangram.current_allocation().cores, tg.statistics().dimensions["cpu"].used
+
+    pool = CountingPool(cores=4)
+    async with Tangram(pool) as tg:
+        lending = asyncio.create_task(lends())
+        await asyncio.sleep(1)
+        tg.set_capacity("cpu", 2)
+        assert await lending == (4, 4)
+        assert_idle(tg)
+        assert tg.statistics().dimensions["cpu"].capacity == 2
+        assert pool.made.milli_free == 2000
+
+
 @tangram.action(cpu=1)
 async def _in_sandbox(for_s: float) -> None:
     await current_sandbox().exec(["x"])

@@ -135,6 +135,19 @@ def test_nothing_is_granted_while_too_much_is_in_use() -> None:
     assert cores.take(3, 700)[3].core_ids == (1,)
 
 
+def test_cores_that_were_lent_come_back_though_the_pool_is_smaller_now() -> None:
+    cores = Cores([[0, 1], [2, 3]])
+    cores.resize(1)
+    assert cores.take(1, 3000, beyond=True)[1].core_ids == (0, 1, 2)
+    assert (cores.free, cores.capacity) == (0, 1)
+    assert cores.take(2, 500, beyond=True)[2].core_ids == (3,)
+    with pytest.raises(ValueError, match="are free"):
+        cores.take(3, 1000, beyond=True)
+    cores.give_back(1)
+    cores.give_back(2)
+    assert (cores.free, cores.core_ids) == (1, (3,))
+
+
 @pytest.mark.parametrize("capacity", [0, -1, 3])
 def test_a_size_that_there_is_not_changes_nothing(capacity: int) -> None:
     cores = Cores([[0, 1]])
