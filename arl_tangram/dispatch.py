@@ -10,7 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
 
-from arl_tangram.errors import ShutdownError
+from arl_tangram.errors import ShutdownError, UsageError
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
@@ -174,6 +174,8 @@ class Dispatcher:
     def halt(self, halted: bool) -> None:
         """Start nothing new from now on, except what running calls call; or do again."""
         self.core.halt(halted, self.time())
+        if not halted:
+            self._end_until_idle(UsageError("resume() was called before nothing ran any more"))
         self._wake()
 
     def set_capacity(self, dimension: int, units: int) -> None:
@@ -185,6 +187,7 @@ class Dispatcher:
         """Wait until no call holds units.
 
         Raises:
+            UsageError: calls may start again before that.
             ShutdownError: the runtime closes before that.
         """
         if self.core.running:

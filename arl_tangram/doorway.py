@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import os
 import threading
 import weakref
@@ -120,7 +121,7 @@ class Doorway:
             ShutdownError: the loop ended meanwhile.
         """
         self.check()
-        check_blocking("this")
+        check_blocking("to block here")
         errand = self._send(Errand(work))
         try:
             concurrent.futures.wait([errand.outcome])
@@ -264,6 +265,11 @@ class Doorway:
         except KeyError:
             return
         errand.end(value, error)
+
+
+def is_coroutine(value: object) -> bool:
+    """Return whether something can be run on a loop, once."""
+    return inspect.iscoroutine(value)
 
 
 def check_blocking(what: str) -> None:

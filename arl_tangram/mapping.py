@@ -69,7 +69,7 @@ async def map(  # noqa: A001
     Cancelling cancels all calls and waits for their end.
 
     Raises:
-        UsageError: another `on_error`.
+        UsageError: another `on_error`, or what is called returns nothing to await.
     """
     if on_error not in ("raise", "return"):
         raise UsageError(f"map(on_error=) takes 'raise' or 'return', not {on_error!r}")
@@ -114,7 +114,10 @@ async def map(  # noqa: A001
 
 
 async def _call(action: Callable[[T], Coroutine[Any, Any, R]], item: T) -> R:
-    return await action(item)
+    called = action(item)
+    if not hasattr(called, "__await__"):
+        raise UsageError(f"map() takes an action or another coroutine function; {action!r} returned {called!r}")
+    return await called
 
 
 async def _feed(items: Iterable[T] | AsyncIterable[T], call: Callable[[T], None]) -> None:

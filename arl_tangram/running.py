@@ -18,8 +18,10 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, Protocol
+from typing import Any
 
+from arl_tangram.body_clock import BodyClock
+from arl_tangram.body_task import OVER, Answered, BodyTask
 from arl_tangram.context import Invocable, active_var
 from arl_tangram.errors import (
     BodyCancelledError,
@@ -43,47 +45,6 @@ from arl_tangram.workshop import Workshop
 NO_USAGE = ExecUsage(0.0, 0.0)
 
 
-class Answered(Protocol):
-    """The call that a run belongs to."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether its caller has its answer."""
-        ...
-
-    def answer(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
-        """Give the caller its answer: a value, or an error; the body has run for `body_s`."""
-        ...
-
-
-class _Over:
-    """A call that has been answered."""
-
-    ended = True
-
-    def answer(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
-        """Do nothing: it has been."""
-
-
-_OVER = _Over()
-
-
-class _BodyTask(asyncio.Task[None]):
-    """Runs a body; tells the run if it is cancelled before its first step.
-
-    A callback for every task that is done would say so too, at the cost of a turn of the loop for every call.
-    """
-
-    run: Run
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        if not self.run.has_begun:
-            self.add_done_callback(self.run.never_began)
-        elif not self.get_loop().is_running():  # whoever ends the loop, as asyncio.run does, waits for every task
-            self.run.loop_ends()
-        return super().cancel(msg)
-
-
 class Run:
     """One run of a body; its task starts at once.
 
@@ -98,9 +59,8 @@ class Run:
     # Most runs need none of these: to set them for each would take longer than to make the rest.
     lingering = False
     nested: Nesting | None = None
-    _deadline: asyncio.TimerHandle | None = None
+    _clock: BodyClock | None = None
     _grace: asyncio.TimerHandle | None = None
-    _left_s: float | None = None
     cores: HeldCores | None = None
     _unleased: Exception | None = None
     _interrupt: BaseException | None = None
@@ -133,9 +93,9 @@ class Run:
                 self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox)
             except Exception as error:  # noqa: BLE001 - the body's task raises it
                 self._unleased = error
-        task = _BodyTask(self._run(), loop=workshop.loop, name=running.pending.demand.name, context=context)
+        task = BodyTask(self._run(), loop=workshop.loop, name=running.pending.demand.name, context=context)
         task.run = self
-        self._task: _BodyTask | None = task
+        self._task: BodyTask | None = task
 
     # Interrupting.
 
@@ -246,8 +206,9 @@ class Run:
         finally:
             now_s = workshop.time()
             body_s = now_s - started_at_s if self._body_s is None else self._body_s
-            if self._deadline is not None:
-                self._deadline.cancel()
+            if self._clock is not None:
+                self._clock.stop()
+                self._clock = None
             if not self._outlived:
                 if self.cores is not None and not self.cores.leave_at_once():
                     error = await self.cores.leave() or error
@@ -287,7 +248,10 @@ class Run:
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
-            raise DefinitionError(f"{self.name} is a plain function and returned an awaitable; make it `async def`")
+            raise DefinitionError(
+                f"{self.name} is a plain function and returned an awaitable; make it `async def`, or "
+                "call actions with `tangram.run_sync`"
+            )
         return value
 
     async def _in_process(self) -> Any:
@@ -315,7 +279,7 @@ class Run:
         self._conclude(None, self._interrupt, 0.0, self._workshop.time())
 
     def _begin_timeout(self, timeout: float) -> None:
-        self._deadline = self._workshop.call_later(timeout, self._time_out)
+        self._clock = BodyClock(self._workshop, timeout, self._time_out)
 
     def _time_out(self) -> None:
         timeout = self._invocable.spec.timeout
@@ -333,7 +297,7 @@ class Run:
         dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
         if breakers is not None:
             breakers.ended(running, self.quotas, error, dispatcher.now_s())
-        call, self._call = self._call, _OVER  # no cycle is left behind that only the collector could free
+        call, self._call = self._call, OVER  # no cycle is left behind that only the collector could free
         if not call.ended:
             call.answer(value, error, body_s, now_s)
 
@@ -356,10 +320,8 @@ class Run:
 
     def put_down(self) -> bool:
         """Let go of the cores and stop the clock of the timeout; return whether the cores are free."""
-        if self._deadline is not None:
-            self._left_s = self._deadline.when() - self._workshop.time()
-            self._deadline.cancel()
-            self._deadline = None
+        if self._clock is not None:
+            self._clock.stop()
         return self.cores is None or self.cores.lend()
 
     def take_up(self) -> None:
@@ -368,9 +330,8 @@ class Run:
         Raises:
             SandboxLostError: the sandbox died meanwhile.
         """
-        if self._left_s is not None:
-            self._begin_timeout(self._left_s)
-            self._left_s = None
+        if self._clock is not None:
+            self._clock.go_on()
         if self.cores is not None:
             self.cores.take_back()
             if self._thread_id is not None and self.cores.core_ids:

@@ -22,17 +22,19 @@ from arl_tangram.context import (
     running_loop,
     runtime_var,
 )
-from arl_tangram.doorway import Doorway, check_blocking
+from arl_tangram.doorway import Doorway, check_blocking, is_coroutine
 from arl_tangram.errors import (
     ConfigurationError,
     NestedActionError,
     RuntimeClosedError,
     ShutdownError,
+    UsageError,
 )
 from arl_tangram.loop_thread import LoopThread
 from arl_tangram.managers.manager import CpuPool
+from arl_tangram.managers.processes import place
 from arl_tangram.managers.quota import Quota
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
 from arl_tangram.model.topology import CPU, MEMORY, is_breaker
 from arl_tangram.opening import opened
@@ -104,6 +106,10 @@ class Tangram:
         self._pid = os.getpid()
         self._closed_at_s: float | None = None
 
+    def __repr__(self) -> str:
+        parts = [repr(part) for part in (self._setup.pool, *self._setup.quotas) if part is not None]
+        return f"<Tangram, {self._state}, {', '.join(parts) or 'no pool'}>"
+
     # Lifecycle.
 
     async def __aenter__(self) -> Self:
@@ -168,6 +174,10 @@ class Tangram:
         self._closing.result()
 
     def _check_new(self) -> None:
+        if (why := place.check_not_imported()) is not None:
+            raise UsageError(why)
+        if self._state in {"opening", "open"}:
+            raise UsageError(f"this runtime is {self._state} already")
         if self._state != "new":
             raise RuntimeClosedError(f"this runtime is {self._state}; open a new one")
 
@@ -251,6 +261,8 @@ class Tangram:
             UsageError: an event loop runs in this thread (await it instead), or the runtime cannot be used from here.
             ShutdownError: the runtime was closed meanwhile.
         """
+        if not is_coroutine(coroutine):
+            raise UsageError(f"wait() takes a coroutine, such as wait(tg.drain()), not {coroutine!r}")
         try:
             self._check_open()
             return self._doorway.wait(lambda: coroutine)
@@ -302,6 +314,7 @@ class Tangram:
         How long that takes is up to the running bodies and their `timeout`. Cancelling stops the wait, not the pause.
 
         Raises:
+            UsageError: `resume()` is called meanwhile.
             ShutdownError: the runtime is closed meanwhile.
         """
         if not self._is_here():
@@ -311,7 +324,7 @@ class Tangram:
         await self._dispatcher.until_idle()
 
     def resume(self) -> None:
-        """End the pause."""
+        """End the pause, and with it every `drain` that still waits."""
         self._check_open()
         self._doorway.do(lambda: self._dispatcher.halt(False))
 
@@ -323,6 +336,8 @@ class Tangram:
         Returns:
             How many actions were ended. Their units are back then, except those of bodies that did not listen.
         """
+        if not is_name(group):
+            raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
         if not self._is_here():
             return await self._doorway.visit(lambda: self.cancel_group(group))
         known = [*self._dispatcher.waiters(), *self._workshop.trajectories]
@@ -370,6 +385,8 @@ class Tangram:
         if active is not None and not active.ended:  # what it holds and what the action holds could wait for each other
             raise NestedActionError(f"{active.name} → trajectory: an action cannot open a trajectory")
         memory_bytes = bytes_of_gib(memory_gib, "trajectory(memory_gib=)", ConfigurationError)
+        if group is not None and not is_name(group):
+            raise ConfigurationError(f"trajectory(group=) takes a name or None, not {group!r}")
         if self._workshop.cpu is not None:
             self._workshop.cpu.check_image(image)
         elif image is not None:

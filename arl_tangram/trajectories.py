@@ -66,6 +66,9 @@ class Trajectory:
         self._cancelled: GroupCancelledError | None = None
         self._admitted: asyncio.Future[None] = workshop.loop.create_future()
 
+    def __repr__(self) -> str:
+        return f"<Trajectory {self._id}, {self._state}" + (f", of the group {self._group!r}>" if self._group else ">")
+
     @property
     def id(self) -> int:
         """Unique in its runtime."""

@@ -15,12 +15,15 @@ from arl_tangram.errors import (
     BackendDownError,
     BodyCancelledError,
     BodyExitedError,
+    ConfigurationError,
+    DefinitionError,
     GroupCancelledError,
     InfeasibleError,
     OutOfMemoryError,
     QueueTimeout,
     ResultError,
     SandboxLostError,
+    SandboxPathError,
     SandboxStartError,
     ShutdownError,
     UsageError,
@@ -35,18 +38,22 @@ _NOT_THE_BACKEND = (
     BackendDownError,
     BodyCancelledError,
     BodyExitedError,
+    ConfigurationError,
+    DefinitionError,
     GroupCancelledError,
     InfeasibleError,
     OutOfMemoryError,
     QueueTimeout,
     ResultError,
     SandboxLostError,
+    SandboxPathError,
     SandboxStartError,
     ShutdownError,
     UsageError,
     WorkerDiedError,
     WorkerStartError,
 )
+# Not `InfrastructureError` itself: bodies raise that, or a subclass of their own, to have a sample masked.
 _logger = logging.getLogger(__name__)
 
 

@@ -130,8 +130,8 @@ def check_whole(pool: str, name: str, capacity: object) -> None:
         raise ConfigurationError(f"a {pool} has {CPU} and {MEMORY}, no {name!r}")
     least = MILLI if name == CPU else 1
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < least or capacity % least:
-        needed = f"whole cores, at least one ({MILLI} milli-cores)" if name == CPU else "whole bytes, at least one"
-        raise ConfigurationError(f"a {pool} with {name}={capacity!r}: {needed} are needed")
+        asked = f"{capacity / MILLI:g}" if name == CPU and type(capacity) is int else repr(capacity)
+        raise ConfigurationError(f"{name}: a {pool} has whole {'cores' if name == CPU else 'bytes'} from 1, not {asked}")
 
 
 def in_words(name: str, capacity: int) -> str:

@@ -41,6 +41,11 @@ def thousandths(value: object, what: str, error: type[TangramError]) -> int:
     return nearest
 
 
+def is_name(value: object) -> bool:
+    """Return whether something is a text that is not empty."""
+    return isinstance(value, str) and bool(value)
+
+
 def quota_name(value: object, what: str, error: type[TangramError]) -> str:
     """Return the name of a quota: letters, digits, `-`, `_` and `.`."""
     if not isinstance(value, str) or not value or not all(c.isalnum() or c in "-_." for c in value):

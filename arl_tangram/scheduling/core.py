@@ -96,7 +96,7 @@ class SchedulerCore:
         self._candidates = Candidates(ledger, queue, blocking)
         self._planning = planning = Planning(topology, policy, self.durations, queue, ledger, blocking.kept)
         self._rounds = rounds = Rounds(ledger, queue)
-        self._trajectories = turns = Trajectories()
+        self._trajectories = turns = Trajectories(len(topology.dimensions))
         self._nesting = nesting = Nesting(topology, ledger, turns, self._running, blocking.kept)
         self._joining = Joining(order, queue, rounds, planning, self.durations, nesting, turns)
         self._lending = Lending(nesting, ledger, queue, blocking, planning, turns, self._joining.join, self.note)
@@ -168,6 +168,10 @@ class SchedulerCore:
             self._deadlines.add(action.submitted_at_s + action.demand.queue_timeout, action.id)
         if self._record_submissions:
             self._events.append(ActionSubmitted(action.submitted_at_s, action))
+        if state is not None:
+            self._trajectories.begin_waiting(action, state)
+            if self._nesting.lent and not self._nesting.unchecked:
+                self._nesting.arrive(action, state)
         if not action.turn or state is None or self._lending.take_turn(action, state):
             self._joining.join(action, action.submitted_at_s)
 
@@ -175,6 +179,7 @@ class SchedulerCore:
         """A waiting call or trajectory is not wanted any more; it held nothing."""
         if (action := self._trajectories.stop_waiting(action_id)) is not None:
             self._nesting.end(action)
+            self._wait_no_more(action)
             return
         self._trajectories.forget(action_id)
         action = self._queue.get(action_id)
@@ -216,7 +221,9 @@ class SchedulerCore:
             self.durations.observe(demand, action.key, running.units, duration_s)  # else nothing depends on it
 
     def lend(self, action_id: int, now_s: float, *, cores: bool = True) -> None:
-        """A running call waits for calls that it has made: its turn and, if `cores`, its cores are free for others.
+        """A running call waits for calls that it has made: if `cores`, its turn and its cores are free for others.
+
+        It keeps both if something that it has started is alive on these cores, in the sandbox of its turn.
 
         One that wants them back (`reclaim`) wants them no more; for one that has lent them already, nothing changes.
         """
@@ -357,7 +364,13 @@ class SchedulerCore:
         self._starting.deferred.discard(action.id)
         if action.parent is not None:
             self._nesting.end(action)
+        self._wait_no_more(action)
         self._lending.pass_turn(action, now_s)
+
+    def _wait_no_more(self, action: PendingAction) -> None:
+        state = None if action.trajectory is None else self._trajectories.get(action.trajectory)
+        if state is not None:
+            self._trajectories.end_waiting(action.id, state)
 
     def _is_waiting(self, action_id: int) -> bool:
         return action_id in self._queue or self._trajectories.is_waiting(action_id)

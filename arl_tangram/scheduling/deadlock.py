@@ -6,12 +6,14 @@ what each other's calls ask for: then all of them wait for ever, unless a call i
 What can still end is found by reduction of the graph of who waits for what: take away, again and again, whoever needs
 no more than is free, and count what it holds as free. Who is left when nobody can be taken away is dead-locked. The
 order does not matter, because what is free only grows. Here, at first, free is what nobody holds, what trajectories
-hold, and what actions hold that wait for nobody: these end by themselves. Then a call goes if it gets what it asks for;
-an action that has lent, if all that it has called have gone and its cores are free; and a trajectory in which actions
-have lent, after these.
+hold in which nobody waits, and what actions hold that wait for nobody: these end by themselves. Then a call goes if it
+gets what it asks for; an action that has lent, if all that it has called have gone and its cores are free; and a
+trajectory, after those of its actions that wait or have lent. An action that fits beside all that callers keep and
+those trajectories hold goes in any case, and is left out, unless a running one has called it.
 
 Rates return by time. A turn in a sandbox that is held by an action that has not started is given to another one that
-can end, before anybody is refused.
+can end, before anybody is refused. One that is kept by an action that has lent is had after that has gone. Whoever
+else has a turn, or waits for one, is an action of the same trajectory, which closes after all of them.
 
 Source: E. G. Coffman, M. J. Elphick, A. Shoshani, "System Deadlocks", Computing Surveys 3 (1971); the reduction of
 graphs with several units of a resource is R. C. Holt's, "Some Deadlock Properties of Computer Systems", Computing
@@ -104,7 +106,7 @@ class Deadlocks:
             if not self._nesting.lent or self._all_fit_beside_callers():
                 return
             free = self._free()
-            stuck = reduce(self._nodes(), free)
+            stuck = reduce(self._nodes(free), free)
             calls = [number for number in stuck if number in self._nesting.waiting]
             if not calls:
                 return
@@ -115,23 +117,16 @@ class Deadlocks:
 
     def _all_fit_beside_callers(self) -> bool:
         """Whether there is no need to look closer: each call fits while nothing is held but what callers keep."""
-        nesting, ledger = self._nesting, self._ledger
-        if nesting.cores_are_kept:
+        nesting = self._nesting
+        if nesting.cores_are_kept or nesting.kept_turns:
             return False
-        left = [t - k - d for t, k, d in zip(ledger.target, nesting.kept, nesting.tied, strict=True)]
-        return all(
-            any(
-                nesting.first_lacking(placed, left) is None
-                and not (placed.dimensions & ledger.budgets and ledger.lacking(placed) & ledger.budgets)
-                for placed in demand.places or (demand,)
-            )
-            for demand, _ in nesting.asked.values()
-        )
+        left = nesting.left()
+        return all([nesting.fits(demand, left) for demand, _ in nesting.asked.values()])
 
     def _free(self) -> list[int]:
-        """Return what is free once everything has ended that ends by itself."""
+        """Return what is free once everything has ended but callers, and trajectories in which somebody waits."""
         nesting, ledger = self._nesting, self._ledger
-        free = [t - k - d for t, k, d in zip(ledger.target, nesting.kept, nesting.tied, strict=True)]
+        free = nesting.left()
         for dimension in range(len(free)):
             if ledger.budgets >> dimension & 1:
                 free[dimension] = ledger.can_be_free(dimension)
@@ -140,17 +135,22 @@ class Deadlocks:
                 free[dimension] -= units
         return free
 
-    def _nodes(self) -> dict[int, Node]:
+    def _nodes(self, free: list[int]) -> dict[int, Node]:
+        """Return who may wait for ever; to what is free, add what is held by trajectories that do not."""
         nesting = self._nesting
         numbers = nesting.waiting.keys() | nesting.lent.keys()
         needs: dict[int, tuple[Units, ...]] = {}
         nodes: dict[int, Node] = {}
         in_trajectory: defaultdict[int, set[int]] = defaultdict(set)
-        for call in nesting.waiting.values():
-            key = id(call.demand)
+
+        def needs_of(action: PendingAction) -> tuple[Units, ...]:
+            key = id(action.demand)
             if key not in needs:
-                needs[key] = self._needs(call.demand)
-            nodes[call.id] = Node(needs[key], (), self._before_in_turn(call, numbers))
+                needs[key] = self._needs(action.demand)
+            return needs[key]
+
+        for call in nesting.waiting.values():
+            nodes[call.id] = Node(needs_of(call), (), self._before_in_turn(call, numbers))
         for number, caller in nesting.lent.items():
             action = caller.running.pending
             cores = self._lending.needs(caller)
@@ -162,10 +162,27 @@ class Deadlocks:
             nodes[number] = Node((((nesting.cpu, cores),) if cores else (),), holds, after)
             if action.trajectory is not None:
                 in_trajectory[action.trajectory].add(number)
-        for trajectory, members in in_trajectory.items():
-            held = self._trajectories[trajectory].held
-            if held is not None:
-                nodes[_number_of(trajectory)] = Node(((),), held.demand.fixed, frozenset(members))
+        returns: list[Units] = []
+        go_by_themselves: dict[int, bool] = {}
+        for trajectory, state, held in self._trajectories.tied_ones():
+            members = in_trajectory[trajectory]
+            for action in state.waiting.values():
+                key = id(action.demand)
+                if action.id in nodes:
+                    members.add(action.id)
+                    continue
+                if key not in go_by_themselves:
+                    go_by_themselves[key] = fits(needs_of(action), free)
+                if not go_by_themselves[key]:
+                    nodes[action.id] = Node(needs_of(action), (), frozenset())
+                    members.add(action.id)
+            if members:
+                nodes[_number_of(trajectory)] = Node(((),), held.fixed, frozenset(members))
+            else:
+                returns.append(held.fixed)
+        for units in returns:
+            for dimension, amount in units:
+                free[dimension] += amount
         return nodes
 
     def _needs(self, demand: Demand) -> tuple[Units, ...]:
@@ -196,18 +213,22 @@ class Deadlocks:
             else:
                 continue
             node = stuck[number]
-            if node.after and fits(node.needs, free):
+            if node.after and fits(node.needs, free) and self._nesting.keeper_of_turn(action) is None:
                 (holder,) = node.after
                 self._lending.yield_turn(holder, action, now_s)
                 return True
         return False
 
     def _refusal(self, call: PendingAction, free: list[int]) -> NestedActionError:
-        dimension, units = next(pair for place in self._needs(call.demand) for pair in place if pair[1] > free[pair[0]])
+        needs = self._needs(call.demand)
+        keeper = self._nesting.keeper_of_turn(call)
+        if keeper is not None and fits(needs, free):
+            return self._nesting.no_turn(call, keeper)
+        dimension, units = next(pair for place in needs for pair in place if pair[1] > free[pair[0]])
         scale, name = self._dimensions[dimension].scale, self._dimensions[dimension].name
         return NestedActionError(
             f"{self._nesting.chain(call)}: {call.demand.name} asks for {units / scale:g} of {name}; "
-            f"actions that wait for one another's calls keep all but {max(free[dimension], 0) / scale:g} of "
+            f"actions and trajectories that wait for one another keep all but {max(free[dimension], 0) / scale:g} of "
             f"{self._ledger.target[dimension] / scale:g}"
         )
 

@@ -1,5 +1,8 @@
 """Let actions that wait for their calls lend their cores and their turn, and give both back at the head of the queue.
 
+An action that keeps its cores, because something that it has started is alive on them, keeps its turn, too: whoever had
+it meanwhile would work beside what is alive there, and would end it.
+
 An action that wants back what it lent gets its turn first, and then its cores, exactly as many as it had. Both come
 before everything else. While it lacks cores it blocks them for everybody behind it, as `blocking` says.
 """
@@ -72,7 +75,7 @@ class Lending:
     # Callers.
 
     def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> None:
-        """Lend the turn of an action and, if `cores`, its cores; one that has lent them lends them on."""
+        """Lend the turn and the cores of an action if `cores`, else nothing; one that has lent them lends them on."""
         caller = self._nesting.lent.get(running.pending.id)
         if caller is not None:
             if caller.wanted:
@@ -87,7 +90,7 @@ class Lending:
         for dimension, _ in caller.kept:
             self._ledger.changed |= 1 << dimension  # who waits for it blocks others less now
         self._note(ActionLent(now_s, running.pending.id, caller.cores))
-        if running.pending.turn and running.pending.trajectory is not None:
+        if cores and running.pending.turn and running.pending.trajectory is not None:
             caller.lacks_turn = True
             self.pass_turn(running.pending, now_s)
 

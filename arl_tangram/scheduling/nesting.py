@@ -15,7 +15,7 @@ from arl_tangram.errors import NestedActionError
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import CPU, Topology
 from arl_tangram.scheduling.ledger import Ledger
-from arl_tangram.scheduling.turns import Trajectories
+from arl_tangram.scheduling.turns import Trajectories, TrajectoryState
 
 _LEAD = 1000
 _LEAD_S = 3600.0
@@ -35,6 +35,7 @@ class Caller:
         cores: integer units of cores that it has lent.
         kept: what it keeps of what is held, while it has lent the rest.
         lacks_turn: whether it has lent its turn.
+        keeps_turn: whether it has a turn that it does not lend.
         wanted: whether it wants to have all of it back.
         since_s: when it lent last.
         away_s: seconds for which it had lent something, before that.
@@ -46,6 +47,7 @@ class Caller:
     cores: int = 0
     kept: Units = ()
     lacks_turn: bool = False
+    keeps_turn: bool = False
     wanted: bool = False
     since_s: float = 0.0
     away_s: float = 0.0
@@ -60,7 +62,7 @@ class Nesting:
         waiting: calls of running actions that wait, by id.
         kept: units of each dimension that those who have lent keep.
         asked: the demands of those that wait, by the id of the object, with how many ask for it.
-        tied: units of each dimension of trajectories in which an action has lent: they close later than it ends.
+        kept_turns: how many of those who have lent keep their turn.
         unchecked: whether something has changed after which calls may wait for each other for ever.
     """
 
@@ -78,12 +80,11 @@ class Nesting:
         self._trajectories = trajectories
         self._running = running
         self.kept = kept
-        self._lent_in: dict[int, int] = {}
         self.callers: dict[int, Caller] = {}
         self.lent: dict[int, Caller] = {}
         self.waiting: dict[int, PendingAction] = {}
         self.asked: dict[int, tuple[Demand, int]] = {}
-        self.tied = [0] * len(topology.dimensions)
+        self.kept_turns = 0
         self.unchecked = False
 
     # Calls.
@@ -97,6 +98,9 @@ class Nesting:
         callers = self._callers_of(action)
         if not callers:
             return
+        keeper = self.keeper_of_turn(action) if self.kept_turns else None
+        if keeper is not None and any(running is keeper for running in callers):
+            raise self.no_turn(action, keeper)
         kept = [0] * len(self._dimensions)
         for running in callers:
             caller = self.callers.get(running.pending.id)
@@ -118,6 +122,44 @@ class Nesting:
             f"{self.chain(action)}: {action.demand.name} asks for {amount / scale:g} of {name}; it has "
             f"{self._ledger.target[dimension] / scale:g} in all, and the actions that wait for this call keep "
             f"{kept[dimension] / scale:g} of them until it has ended"
+        )
+
+    def keeper_of_turn(self, action: PendingAction) -> RunningAction | None:
+        """Return who has lent but keeps the turn that an action takes, if anybody."""
+        if not action.turn or action.trajectory is None:
+            return None
+        turn = self._trajectories[action.trajectory].turn
+        keeper = None if turn is None else self.lent.get(turn)
+        return keeper.running if keeper is not None and keeper.keeps_turn else None
+
+    def no_turn(self, action: PendingAction, keeper: RunningAction) -> NestedActionError:
+        """Return the error of a call that needs a turn which is kept until it has ended."""
+        name = keeper.pending.demand.name
+        return NestedActionError(
+            f"{self.chain(action)}: {action.demand.name} would run in the sandbox of {name}, where what {name} has "
+            f"started is still alive, and {name} waits for this call, directly or not"
+        )
+
+    def arrive(self, action: PendingAction, state: TrajectoryState) -> None:
+        """An action waits in a trajectory, which closes later than that has ended.
+
+        If it fits while all is held that callers keep and such trajectories hold, it ends whatever else does not.
+        """
+        if state.held is not None and state.held.demand.fixed:
+            self.unchecked = not self.fits(action.demand, self.left())
+
+    def left(self) -> list[int]:
+        """Return what is left by callers, and by trajectories in which somebody waits."""
+        everything = zip(self._ledger.target, self.kept, self._trajectories.tied, strict=True)
+        return [target - kept - tied for target, kept, tied in everything]
+
+    def fits(self, demand: Demand, units: list[int]) -> bool:
+        """Whether there is a place for a demand if there are so many units, and enough is left of budgets now."""
+        budgets = self._ledger.budgets
+        return any(
+            self.first_lacking(placed, units) is None
+            and not (placed.dimensions & budgets and self._ledger.lacking(placed) & budgets)
+            for placed in demand.places or (demand,)
         )
 
     def add(self, action: PendingAction) -> None:
@@ -185,14 +227,16 @@ class Nesting:
     # Callers.
 
     def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> Caller:
-        """Take note that an action has lent its turn and, if `cores`, its cores."""
+        """Take note that an action has lent its turn and its cores if `cores`, else nothing."""
         caller = self._caller(running)
         caller.lent, caller.wanted, caller.since_s = True, False, now_s
         caller.kept = self._kept(running, lend=cores)
         everything = sum([units for _, units in self._kept(running, lend=False)])
         caller.cores = everything - sum([units for _, units in caller.kept])
+        caller.keeps_turn = not cores and running.pending.turn and running.pending.trajectory is not None
+        self.kept_turns += caller.keeps_turn
         self.lent[running.pending.id] = caller
-        self._tie(running.pending.trajectory, 1)
+        self._tie(running, 1)
         self.unchecked = True
         return caller
 
@@ -201,7 +245,8 @@ class Nesting:
         caller.lent, caller.wanted = False, False
         caller.away_s += now_s - caller.since_s
         del self.lent[caller.running.pending.id]
-        self._tie(caller.running.pending.trajectory, -1)
+        self.kept_turns -= caller.keeps_turn
+        self._tie(caller.running, -1)
 
     @property
     def cpu(self) -> int:
@@ -211,7 +256,7 @@ class Nesting:
 
     @property
     def cores_are_kept(self) -> bool:
-        """Whether somebody has lent the turn only, and keeps cores."""
+        """Whether somebody who has lent keeps cores."""
         return self._cpu is not None and self.kept[self._cpu] > 0
 
     def cores_kept_by_callers_of(self, caller: Caller) -> int:
@@ -248,13 +293,7 @@ class Nesting:
         stays = self._ledger.budgets | self._ledger.rates
         return tuple([pair for pair in units if pair[1] and not stays >> pair[0] & 1])
 
-    def _tie(self, trajectory: int | None, more: int) -> None:
-        state = None if trajectory is None else self._trajectories.get(trajectory)
-        if trajectory is None or state is None or state.held is None:
-            return
-        before = self._lent_in.pop(trajectory, 0)
-        if before + more:
-            self._lent_in[trajectory] = before + more
-        if before == 0 or before + more == 0:
-            for dimension, units in state.held.demand.fixed:
-                self.tied[dimension] += more * units
+    def _tie(self, running: RunningAction, more: int) -> None:
+        trajectory = running.pending.trajectory
+        if trajectory is not None:
+            self._trajectories.lend(self._trajectories[trajectory], more)

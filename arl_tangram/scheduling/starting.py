@@ -77,7 +77,9 @@ class Starting:
         if action.parent is not None:
             self._nesting.start(action.id)
         if action.trajectory is not None:
-            self._trajectories[action.trajectory].running += 1
+            state = self._trajectories[action.trajectory]
+            state.running += 1
+            self._trajectories.end_waiting(action.id, state)
         if demand.elastic is not None:
             self._planning.expect(running)
         this.decisions.started.append(running)

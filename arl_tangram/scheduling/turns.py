@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -34,6 +34,8 @@ class TrajectoryState:
         admitted_at_s: when that was.
         attained_s: seconds that its actions have run so far.
         running: how many of its actions hold units.
+        waiting: those of its actions that wait for units or for the turn, by id.
+        lent: how many of its actions have lent something.
         closing: whether it ends when none does any more.
         turn: the action that has the turn, or None.
         urgent: those that want it and are not in the last line, each with its line and id.
@@ -46,6 +48,8 @@ class TrajectoryState:
     admitted_at_s: float = 0.0
     attained_s: float = 0.0
     running: int = 0
+    waiting: dict[int, PendingAction] = field(default_factory=dict[int, PendingAction])
+    lent: int = 0
     closing: bool = False
     turn: int | None = None
     urgent: list[tuple[Line, int, PendingAction]] = field(default_factory=list[tuple[Line, int, PendingAction]])
@@ -53,9 +57,18 @@ class TrajectoryState:
 
 
 class Trajectories:
-    """The trajectories of a core, and who waits for a turn in one of them."""
+    """The trajectories of a core, and who waits for a turn in one of them.
 
-    def __init__(self) -> None:
+    Args:
+        dimensions: how many there are.
+
+    Attributes:
+        tied: units of each dimension of trajectories in which an action waits or has lent: they close later than it
+            ends.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self.tied = [0] * dimensions
         self._states: dict[int, TrajectoryState] = {}
         self._waiting: dict[int, PendingAction] = {}
         self.open = 0
@@ -90,6 +103,37 @@ class Trajectories:
         assert held is not None
         self.open -= 1
         return held
+
+    def begin_waiting(self, action: PendingAction, state: TrajectoryState) -> None:
+        """An action of a trajectory waits from now on."""
+        if not state.waiting and not state.lent:
+            self._tie(state, 1)
+        state.waiting[action.id] = action
+
+    def end_waiting(self, action_id: int, state: TrajectoryState) -> None:
+        """An action of a trajectory has started, or is not wanted any more."""
+        del state.waiting[action_id]
+        if not state.waiting and not state.lent:
+            self._tie(state, -1)
+
+    def lend(self, state: TrajectoryState, more: int) -> None:
+        """So many more actions of a trajectory have lent something, or (below 0) fewer."""
+        if not state.waiting and not state.lent:
+            self._tie(state, 1)
+        state.lent += more
+        if not state.waiting and not state.lent:
+            self._tie(state, -1)
+
+    def tied_ones(self) -> Iterator[tuple[int, TrajectoryState, Demand]]:
+        """Yield the trajectories that hold something which is tied, with what they hold."""
+        for trajectory, state in self._states.items():
+            if (state.waiting or state.lent) and state.held is not None and state.held.demand.fixed:
+                yield trajectory, state, state.held.demand
+
+    def _tie(self, state: TrajectoryState, sign: int) -> None:
+        if state.held is not None:
+            for dimension, units in state.held.demand.fixed:
+                self.tied[dimension] += sign * units
 
     def forget(self, trajectory: int) -> bool:
         """A trajectory that waits to be admitted is not wanted any more; return whether it was one."""

@@ -640,7 +640,7 @@ def test_case_50_whatever_calls_whatever_it_ends(strike: str) -> None:
     kinds: Counter[str] = Counter()
 
     async def rollout(plans: list[Plan], chance: random.Random) -> list[Any]:
-        async with tangram.trajectory():
+        async with tangram.trajectory(memory_gib=chance.choice([0, 10])):
             return await asyncio.gather(*(_awaited(_limited(plan, chance), plan) for plan in plans))
 
     def _limited(plan: Plan, chance: random.Random) -> Any:

@@ -268,8 +268,33 @@ def test_a_script_has_bodies_of_its_own(tmp_path: Path) -> None:
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     done = run(MAIN + "\nasyncio.run(main())\n", tmp_path)
     assert done.returncode == 1
-    assert "WorkerStartError" in done.stderr
+    assert "UsageError: __main__:work: its worker process did not start" in done.stderr
     assert '`if __name__ == "__main__":`' in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_script_without_a_guard_that_catches_errors_is_told_so_and_runs_once(tmp_path: Path) -> None:
+    """It is the script's mistake: no sample is masked for it, and nothing runs again in the worker."""
+    done = run(
+        """
+        @tangram.action()
+        async def pay():
+            print("paid")
+
+        async def main():
+            async with Tangram():
+                await pay()
+                (failed,) = await tangram.map(work, [Own(1)], on_error="return")
+                print(type(failed.error).__name__)
+
+        try:
+            asyncio.run(main())
+        except Exception:
+            pass
+        """,
+        tmp_path,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("paid\nUsageError\n", "", 0)
 
 
 def test_a_body_from_a_prompt_is_refused(tmp_path: Path) -> None:

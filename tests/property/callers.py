@@ -10,9 +10,10 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 @dataclass
 class Loan:
-    """What a running action has lent: `cores` (integer units) and, if it had one, its turn."""
+    """What a running action has lent: `cores` (integer units) and, if it had one and does not keep it, its turn."""
 
     cores: int
+    keeps_turn: bool = False
     wanted: bool = False
 
 
@@ -22,6 +23,10 @@ class Callers:
 
     loans: dict[int, Loan] = field(default_factory=dict)
     calls: dict[int, set[int]] = field(default_factory=dict)
+
+    def keeps_turn(self, action_id: int) -> bool:
+        """Whether an action has lent something, but not its turn."""
+        return action_id in self.loans and self.loans[action_id].keeps_turn
 
     def idle(self) -> list[int]:
         """Those that have lent and have no call in progress, and do not want anything back yet."""
@@ -60,7 +65,10 @@ def stuck_calls(
     held_by_trajectories: Mapping[int, Mapping[int, int]],
     capacity: Mapping[int, int],
 ) -> set[int]:
-    """The calls that can never start, whoever ends: what is held, by dimension, is counted in `capacity` only."""
+    """The calls that can never start, whoever ends: what is held, by dimension, is counted in `capacity` only.
+
+    A trajectory closes after the actions in it that wait or have lent.
+    """
 
     def kept(action_id: int) -> dict[int, int]:
         units = {d: u for d, u in granted(running[action_id]).items() if d in capacity}
@@ -68,25 +76,36 @@ def stuck_calls(
         return units
 
     calls = {a.id: a for a in waiting if a.parent is not None and a.parent in running}
+    others = {a.id: a for a in waiting if a.id not in calls and a.trajectory is not None}
     loans = set(callers.loans)
-    trajectories = {running[i].pending.trajectory for i in loans} - {None}
+
+    def open_still() -> set[int]:
+        inside = [*(running[i].pending for i in loans), *calls.values(), *others.values()]
+        return {action.trajectory for action in inside if action.trajectory is not None}
+
+    trajectories = open_still()
 
     def free(dimension: int) -> int:
         left = capacity[dimension]
         left -= sum(kept(i).get(dimension, 0) for i in loans)
-        left -= sum(held_by_trajectories[t].get(dimension, 0) for t in trajectories if t is not None)
+        left -= sum(held_by_trajectories[t].get(dimension, 0) for t in trajectories)
         return left
+
+    def can_start(action: PendingAction) -> bool:
+        kept_turns = {running[i].pending.trajectory for i in loans if callers.keeps_turn(i)}
+        if action.turn and action.trajectory is not None and action.trajectory in kept_turns:
+            return False
+        return all(u <= free(d) for d, u in least(action.demand).items() if d in capacity)
 
     def cores_needed(i: int) -> int:
         above = ancestors(running[i].pending.parent, running)
         return max(0, min(callers.loans[i].cores, capacity[0] - sum(kept(a)[0] for a in above if a in callers.loans)))
 
     while True:
-        ended = {
-            i for i, call in calls.items() if all(u <= free(d) for d, u in least(call.demand).items() if d in capacity)
-        }
+        ended = {i for i, action in [*calls.items(), *others.items()] if can_start(action)}
         for i in ended:
-            del calls[i]
+            calls.pop(i, None)
+            others.pop(i, None)
         for i in loans:
             loan = callers.loans[i]
             after = () if loan.wanted else callers.calls.get(i, set())
@@ -95,7 +114,7 @@ def stuck_calls(
             loans.remove(i)
             ended.add(i)
             break
-        open_still = {running[i].pending.trajectory for i in loans} - {None}
-        if not ended and open_still == trajectories:
+        still = open_still()
+        if not ended and still == trajectories:
             return set(calls)
-        trajectories = open_still
+        trajectories = still

@@ -145,7 +145,7 @@ class World:
         if loan is None or loan.wanted:
             self.lend(parent, cores=cores)
         trajectory = self.running[parent].pending.trajectory
-        refusal = self.refusal(demand, trajectory, parent)
+        refusal = self.refusal(demand, trajectory, parent, turn=turn)
         if refusal is None:
             self.submit(demand, trajectory=trajectory, turn=turn, parent=parent)
             return
@@ -154,7 +154,9 @@ class World:
         names = [self.running[i].pending.demand.name for i in reversed(ancestors(parent, self.running))]
         assert refusal is InfeasibleError or " → ".join([*names, demand.name]) in str(raised.value)
 
-    def refusal(self, demand: Demand, trajectory: int | None, parent: int | None) -> type[TangramError] | None:
+    def refusal(
+        self, demand: Demand, trajectory: int | None, parent: int | None, *, turn: bool = False
+    ) -> type[TangramError] | None:
         """The error that a call of this demand gets at once, if any."""
         if self.exceeds(demand):
             return InfeasibleError
@@ -162,6 +164,9 @@ class World:
         if self.exceeds(demand, beside):
             return InfeasibleError
         chain = ancestors(parent, self.running)
+        kept_turns = [self.running[i].pending.trajectory for i in chain if self.callers.keeps_turn(i)]
+        if turn and trajectory is not None and trajectory in kept_turns:
+            return NestedActionError
         for other in {self.running[i].pending.trajectory for i in chain} - {None, trajectory}:
             for dimension, units in self.open_trajectories[other].demand.fixed:
                 beside[dimension] = beside.get(dimension, 0) + units
@@ -187,7 +192,8 @@ class World:
             assert self._events() == []
         else:
             lent = granted(running).get(0, 0) if cores else 0
-            self.callers.loans[action_id] = Loan(lent)
+            turn = running.pending.turn and running.pending.trajectory is not None
+            self.callers.loans[action_id] = Loan(lent, keeps_turn=turn and not cores)
             assert self._events() == [ActionLent(self.now, action_id, lent)]
         self.check()
 
@@ -452,7 +458,11 @@ class World:
                 assert action_id in before.waiting or action_id in decisions.expired, "it could have run"
 
     def let_all_end(self) -> None:
-        """Let everything end that can, without a refusal, and without anybody giving up."""
+        """Let everything end that can, without a refusal, and without anybody giving up.
+
+        Trajectories end in which nobody waits or runs.
+        """
+        closed: set[int] = set()
         self.core._deadlines._heap.clear()
         self.core._prelude._deadlocks.refusals = lambda now_s: iter(())  # type: ignore[method-assign]
         for _ in range(1000):
@@ -463,8 +473,13 @@ class World:
             for running in done.started:
                 self.waiting.pop(running.pending.id)
                 self.running[running.pending.id] = running
+            for trajectory in done.opened:
+                self.open_trajectories[trajectory] = _Open(self.opening.pop(trajectory).demand)
             for running in done.resumed:
                 del self.callers.loans[running.pending.id]
+            actions = [*self.waiting.values(), *(running.pending for running in self.running.values())]
+            closed |= {t for t, state in self.open_trajectories.items() if state.closing}
+            idle = self.open_trajectories.keys() - closed - {action.trajectory for action in actions}
             ready = [i for i in self.running if i not in self.callers.loans]
             waiting = self.callers.idle()
             at_s = self.core.next_wakeup_s()
@@ -479,6 +494,9 @@ class World:
                     del self.callers.loans[waiting[0]]
             elif at_s is not None and not done.more:
                 self.now = max(self.now, at_s)
+            elif idle:
+                self.core.close(min(idle), self.now)
+                closed.add(min(idle))
             elif not done.more:
                 return
 
@@ -486,7 +504,9 @@ class World:
         """One action at a time has the turn, and it does not lie about while somebody wants it."""
         for trajectory in self.open_trajectories:
             inside = [r for r in self.running.values() if r.pending.trajectory == trajectory and r.pending.turn]
-            having = [r for r in inside if r.pending.id not in self.callers.loans]
+            having = [
+                r for r in inside if r.pending.id not in self.callers.loans or self.callers.keeps_turn(r.pending.id)
+            ]
             assert len(having) <= 1, "two have the turn"
             wanting = [a.id for a in self.waiting.values() if a.trajectory == trajectory and a.turn]
             wanting += [r.pending.id for r in inside if r not in having and self.callers.loans[r.pending.id].wanted]

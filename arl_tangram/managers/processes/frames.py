@@ -20,7 +20,7 @@ class Kind(IntEnum):
     PREPARE = 1  # to the worker: how to become like the program that started it
     CALL = 2  # to the worker: run this
     READY = 3
-    FAILED = 4  # preparing failed; the note is a traceback
+    FAILED = 4  # preparing failed; the note is a traceback, and there is a load if a runtime was to be opened
     BEGAN = 5  # what follows is the body's own time; the note is the machine's count of out-of-memory kills
     DONE = 6
 

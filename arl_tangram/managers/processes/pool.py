@@ -109,10 +109,7 @@ class BodyProcesses:
             self._idle.remove(fitting[-1])
             return fitting[-1], True
         if place.is_worker:
-            raise UsageError(
-                f"{call.grant.name}: a worker process cannot start another; a script that opens a runtime needs "
-                'its `if __name__ == "__main__":`, because each worker imports it'
-            )
+            raise UsageError(f"{call.grant.name}: a worker process cannot start another")
         try:
             worker = Worker(call.environment)
         except OSError as error:
@@ -152,6 +149,8 @@ class BodyProcesses:
         """Return the error of a call whose worker ended."""
         ended = _words(gone.exit_code)
         if not gone.begun:
+            if gone.unguarded:
+                return UsageError(f"{grant.name}: its worker process did not start: {place.UNGUARDED}")
             why = gone.complaint.strip().rpartition("\n")[2] or ended
             return WorkerStartError(f"{grant.name}: its worker process {worker.pid} did not start: {why}")
         with suppress(OSError):  # its orphans are not below it any more

@@ -71,6 +71,7 @@ def serve(channel: socket.socket) -> None:
     """Answer the runtime until it hangs up."""
     place.is_worker = True
     if not _prepare(channel):
+        channel.close()
         return
     runtime_var.set(RemoteRuntime())
     send(channel, Frame(Kind.READY, b""))
@@ -91,10 +92,16 @@ def _prepare(channel: socket.socket) -> bool:
     frame = receive(channel)
     if frame is None:
         return False
+    complaint = ""
+    place.is_preparing = True
     try:
         multiprocessing.spawn.prepare(pickle.loads(frame.note))
     except BaseException:  # noqa: BLE001 - told to who started it, whatever it is
-        send(channel, Frame(Kind.FAILED, traceback.format_exc().encode(errors="replace")))
+        complaint = traceback.format_exc()
+    place.is_preparing = False
+    if complaint or place.is_unguarded:
+        unguarded = b"unguarded" if place.is_unguarded else b""
+        send(channel, Frame(Kind.FAILED, complaint.encode(errors="replace"), unguarded))
         return False
     return True
 

@@ -47,12 +47,14 @@ class WorkerGone(Exception):
         exit_code: as `os.waitstatus_to_exitcode` tells it, below 0 for a signal; None if somebody else reaped it.
         oom_kills: the machine's count of out-of-memory kills when the body began; -1 if unknown.
         complaint: why it ended, if it could say so.
+        unguarded: whether importing the script would have opened a runtime.
     """
 
     begun: bool
     exit_code: int | None
     oom_kills: int
     complaint: str
+    unguarded: bool = False
 
 
 class Worker:
@@ -84,6 +86,7 @@ class Worker:
         self._begun = False
         self._oom_kills = -1
         self._complaint = ""
+        self._unguarded = False
         self._assembler = Assembler()
         self._outgoing: deque[memoryview] = deque()
         self._deaf = False
@@ -229,6 +232,7 @@ class Worker:
                 self._reply.set_result(frame)
             case Kind.FAILED:
                 self._complaint = frame.note.decode(errors="replace")
+                self._unguarded = bool(frame.load)
             case _:
                 pass
 
@@ -262,7 +266,7 @@ class Worker:
         os.close(self._process)
         self._disconnect()
         if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(WorkerGone(self._begun, exit_code, self._oom_kills, self._complaint))
+            self._reply.set_exception(WorkerGone(self._begun, exit_code, self._oom_kills, self._complaint, self._unguarded))
         if not self.ended.done():
             self.ended.set_result(None)
 

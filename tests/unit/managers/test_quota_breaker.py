@@ -334,7 +334,16 @@ async def test_others_of_the_runtime_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [asyncio.CancelledError(), NestedActionError("a → b"), QueueTimeout("of a child"), ShutdownError("")]
+    "error",
+    [
+        asyncio.CancelledError(),
+        NestedActionError("a → b"),
+        QueueTimeout("of a child"),
+        ShutdownError(""),
+        tangram.ConfigurationError("settle(tokens=) must be a finite number from 0, not -1"),
+        tangram.DefinitionError("a plain function that returned an awaitable"),
+        tangram.SandboxPathError("../"),
+    ],
 )
 @virtual
 async def test_what_the_backend_has_no_part_in_does_not_count(error: BaseException) -> None:

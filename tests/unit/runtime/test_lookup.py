@@ -77,7 +77,7 @@ async def test_a_runtime_that_is_not_open_refuses() -> None:
     with pytest.raises(RuntimeClosedError, match="new"):
         await tg.run(ping)
     async with tg:
-        with pytest.raises(RuntimeClosedError, match="is open"):
+        with pytest.raises(UsageError, match="is open"):
             await tg.__aenter__()
         assert await ping() == "pong"
     with pytest.raises(RuntimeClosedError, match="closed"):
@@ -168,7 +168,7 @@ def test_without_a_loop_the_runtime_has_one_of_its_own() -> None:
         with tangram.trajectory() as trajectory:
             assert tangram.run_sync(ping) == "pong"
         assert not trajectory.is_open
-        with pytest.raises(RuntimeClosedError, match="is open"):
+        with pytest.raises(UsageError, match="is open"):
             tg.__enter__()
         assert tg.is_open
     assert not tg.is_open
@@ -287,3 +287,13 @@ async def test_a_manager_that_does_not_start_leaves_the_runtime_closed() -> None
         await ping()
     with pytest.raises(RuntimeClosedError, match="closed"):
         await tg.__aenter__()
+
+
+async def test_opening_an_open_runtime_or_waiting_for_what_is_no_coroutine_is_refused() -> None:
+    async with Tangram() as tg:
+        with pytest.raises(UsageError, match="open already"):
+            await tg.start()
+        for nothing in (5, None, tg.drain):
+            with pytest.raises(UsageError, match="takes a coroutine"):
+                await asyncio.to_thread(tg.wait, nothing)  # type: ignore[arg-type]
+        assert repr(tg) == "<Tangram, open, no pool>"

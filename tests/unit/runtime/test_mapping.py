@@ -202,3 +202,8 @@ async def test_what_is_no_action_and_items_that_are_none_are_errors() -> None:
         with pytest.raises(tangram.ArgumentsError):
             await tangram.map(without_arguments, [1])  # type: ignore[arg-type]
         assert_idle(tg)
+
+
+async def test_what_returns_nothing_to_await_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"returned 1"):
+        await tangram.map(lambda item: item, [1])  # type: ignore[arg-type, return-value]

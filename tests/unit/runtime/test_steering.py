@@ -18,6 +18,7 @@ from arl_tangram import (
     RuntimeClosedError,
     ShutdownError,
     Tangram,
+    UsageError,
     current_sandbox,
 )
 from arl_tangram.testing import assert_idle
@@ -106,6 +107,20 @@ async def test_giving_up_a_drain_leaves_the_pause() -> None:
         assert not calls[1].done()
         tg.resume()
         await calls[1]
+        assert_idle(tg)
+
+
+@virtual
+async def test_resuming_ends_a_drain_that_waits() -> None:
+    async with Tangram(CountingPool(cores=1)) as tg:
+        call = asyncio.create_task(single(3))
+        await turns(6)
+        drain = asyncio.create_task(tg.drain())
+        await turns(3)
+        tg.resume()
+        with pytest.raises(UsageError, match="resume"):
+            await drain
+        assert await call == "single"
         assert_idle(tg)
 
 
@@ -225,6 +240,20 @@ async def test_cancelling_a_group_waits_for_bodies_that_listen_and_not_for_other
             await task
         assert tg.statistics().lingering == (_deaf.spec.name,)
         await asyncio.sleep(10)
+        assert_idle(tg)
+
+
+@pytest.mark.parametrize("group", [None, "", 5, ["a"]])
+@virtual
+async def test_what_is_no_name_of_a_group_is_refused(group: Any) -> None:
+    async with Tangram(CountingPool()) as tg:
+        async with tangram.trajectory():
+            with pytest.raises(UsageError, match="cancel_group"):
+                await tg.cancel_group(group)
+            assert await single() == "single"
+        if group is not None:
+            with pytest.raises(ConfigurationError, match="group="):
+                tangram.trajectory(group=group)
         assert_idle(tg)
 
 

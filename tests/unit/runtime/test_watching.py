@@ -45,7 +45,7 @@ async def test_a_body_that_blocks_is_named_once(caplog: pytest.LogCaptureFixture
         assert await blocks(0.001) == "blocked"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert f"{blocks.spec.name} held the event loop for 0.2" in record.getMessage()
+    assert f"{blocks.spec.name} held the event loop for " in record.getMessage()
 
 
 async def test_blocking_in_the_clean_up_is_seen_too(caplog: pytest.LogCaptureFixture) -> None:

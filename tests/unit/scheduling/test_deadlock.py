@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -199,6 +200,160 @@ def test_less_capacity_can_make_a_dead_lock(scene: Scene) -> None:
     scene.finish(blocker)
 
 
+# Turns that are kept.
+
+
+def test_who_is_below_the_keeper_of_a_turn_cannot_have_it(scene: Scene) -> None:
+    inside = scene.trajectory()
+    top = scene.run(cores(1000, name="top"), trajectory=inside, turn=True)
+    scene.lend(top, cores=False)
+    middle = scene.submit(cores(0, name="middle"), parent=top, trajectory=inside)
+    assert scene.started() == [middle]
+    scene.lend(middle)
+    for caller, chain in ((middle, "top → middle → call"), (top, "top → call")):
+        with pytest.raises(NestedActionError, match=f"{chain}: call would run in the sandbox of top"):
+            scene.submit(cores(1000, name="call"), parent=caller, trajectory=inside, turn=True)
+    elsewhere = scene.submit(cores(1000), parent=middle, trajectory=inside)
+    assert scene.started() == [elsewhere]
+    assert scene.core.waiting == 0
+
+
+def test_who_waits_already_for_a_turn_that_is_then_kept_is_refused(scene: Scene) -> None:
+    inside = scene.trajectory()
+    caller = scene.run(cores(1000, name="caller"), trajectory=inside, turn=True)
+    call = scene.submit(cores(1000, name="call"), parent=caller, trajectory=inside, turn=True)
+    scene.lend(caller, cores=False)
+    assert scene.started() == []
+    assert "caller → call: call would run in the sandbox of caller" in names(scene, call)
+    assert scene.core.reclaim(caller, 0.0)
+
+
+def test_a_turn_is_kept_by_one_that_waits_for_what_its_own_waiter_keeps(scene: Scene) -> None:
+    inside = scene.trajectory()
+    other = scene.run(cores(0, memory=5, name="other"), trajectory=inside)
+    keeper = scene.run(cores(1000, memory=2, name="keeper"), trajectory=inside, turn=True)
+    scene.lend(keeper, cores=False)
+    scene.lend(other)
+    small = scene.submit(cores(0, name="small"), parent=keeper, trajectory=inside)
+    assert scene.started() == [small]
+    waits = scene.submit(cores(1000, name="waits"), parent=other, trajectory=inside, turn=True)
+    assert scene.started() == []
+    assert scene.refused == {}, "the turn comes when the small one and the keeper have ended"
+    large = scene.submit(cores(0, memory=4, name="large"), parent=keeper, trajectory=inside)
+    assert scene.started() == []
+    assert "keeper → large: large asks for 4 of memory" in names(scene, large)
+    assert list(scene.refused) == [large], "the youngest"
+    scene.finish(small)
+    assert scene.core.reclaim(keeper, 0.0)
+    scene.finish(keeper)
+    assert scene.started() == [waits]
+
+
+def test_the_youngest_may_be_the_one_that_waits_for_the_turn(scene: Scene) -> None:
+    inside = scene.trajectory()
+    other = scene.run(cores(0, memory=5, name="other"), trajectory=inside)
+    keeper = scene.run(cores(1000, memory=2, name="keeper"), trajectory=inside, turn=True)
+    scene.lend(keeper, cores=False)
+    large = scene.submit(cores(0, memory=4, name="large"), parent=keeper, trajectory=inside)
+    assert scene.started() == []
+    scene.lend(other)
+    waits = scene.submit(cores(1000, name="waits"), parent=other, trajectory=inside, turn=True)
+    assert scene.started() == []
+    assert list(scene.refused) == [waits]
+    assert "other → waits: waits would run in the sandbox of keeper" in names(scene, waits)
+    assert scene.core.reclaim(other, 0.0)
+    scene.finish(other)
+    assert scene.started() == [large]
+
+
+# Trajectories in which somebody waits.
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("first", ["caller", "trajectory"])
+def test_a_trajectory_closes_after_its_actions_that_wait(scene: Scene, first: str, in_turn: bool) -> None:
+    """One of them waits for threads that a caller keeps, whose call waits for the memory of the trajectory."""
+    caller = scene.run(cores(0, threads=2, name="caller"))
+    inside = scene.trajectory(memory=5)
+    call = waits = 0
+    if in_turn:
+        before = scene.run(cores(0, name="before"), trajectory=inside, turn=True)
+    for who in (first, {"caller": "trajectory", "trajectory": "caller"}[first]):
+        assert scene.refused == {}
+        if who == "caller":
+            scene.lend(caller)
+            call = scene.submit(cores(0, memory=4, name="call"), parent=caller)
+        else:
+            waits = scene.submit(cores(0, threads=1), trajectory=inside, turn=in_turn)
+        assert scene.started() == []
+    assert list(scene.refused) == [call]
+    assert "caller → call: call asks for 4 of memory" in names(scene, call)
+    if in_turn:
+        scene.finish(before)
+    assert scene.core.reclaim(caller, 0.0)
+    scene.finish(caller)
+    assert scene.started() == [waits]
+
+
+@pytest.mark.parametrize("ends", ["withdrawn", "expired"])
+def test_a_trajectory_in_which_nobody_waits_any_more_ends_by_itself(scene: Scene, ends: str) -> None:
+    caller = scene.run(cores(0, threads=2, name="caller"))
+    inside = scene.trajectory(memory=5)
+    runs = scene.run(cores(0, name="runs"), trajectory=inside, turn=True)
+    for turn in (False, True):
+        demand = cores(0, threads=1)
+        if ends == "expired":
+            demand = replace(demand, queue_timeout=1.0)
+        action_id = scene.submit(demand, trajectory=inside, turn=turn)
+        if ends == "withdrawn":
+            scene.core.withdraw(action_id)
+    scene.now_s = 1.0
+    scene.decide()
+    scene.lend(caller)
+    call = scene.submit(cores(0, memory=4), parent=caller)
+    assert scene.started() == []
+    assert scene.refused == {}
+    scene.finish(runs)
+    scene.core.close(inside, 1.0)
+    assert scene.started() == [call]
+
+
+def test_trajectories_whose_actions_can_have_what_they_wait_for_end(scene: Scene) -> None:
+    """One waits for a core that is busy, and the other for memory of the first."""
+    caller = scene.run(cores(0, threads=1, name="caller"))
+    first, second = scene.trajectory(memory=2), scene.trajectory(memory=3)
+    busy = scene.run(cores(4000))
+    for_cores = scene.submit(cores(1000), trajectory=first)
+    scene.lend(caller)
+    for_memory = scene.submit(cores(0, memory=4), trajectory=second)
+    call = scene.submit(cores(0, memory=7, threads=1, name="call"), parent=caller)
+    assert scene.started() == []
+    assert scene.refused == {}
+    scene.finish(busy)
+    assert scene.started() == [for_cores]
+    scene.finish(for_cores)
+    scene.core.close(first, 0.0)
+    assert scene.started() == [for_memory]
+    scene.finish(for_memory)
+    scene.core.close(second, 0.0)
+    assert scene.started() == [call]
+
+
+def test_trajectories_that_wait_for_one_another_and_for_a_caller(scene: Scene) -> None:
+    """The first waits for memory of the second, which waits for threads; nobody of them ends."""
+    caller = scene.run(cores(0, threads=2, name="caller"))
+    first, second = scene.trajectory(memory=2), scene.trajectory(memory=3)
+    scene.submit(cores(0, memory=4), trajectory=first)
+    scene.submit(cores(0, threads=1), trajectory=second)
+    scene.lend(caller)
+    small = scene.submit(cores(0, memory=3, name="small"), parent=caller)
+    assert scene.started() == [small]
+    scene.finish(small)
+    call = scene.submit(cores(0, memory=5, name="call"), parent=caller)
+    assert scene.started() == []
+    assert list(scene.refused) == [call]
+
+
 def test_the_order_of_reduction_does_not_matter() -> None:
     nodes = {
         1: Node((((0, 2),),), (), frozenset()),
@@ -236,3 +391,35 @@ def test_many_callers_cost_little_where_nobody_can_be_stuck() -> None:
         scene.core._nesting.unchecked = True
         assert len(scene.started()) == 1
     assert reduced == 0
+
+
+def test_many_trajectories_in_which_actions_wait_cost_little_while_nobody_can_be_stuck() -> None:
+    """Neither their actions that come nor those that are called make it look at each of them."""
+    scene = Scene()
+    scene.core.set_capacity(1, 3000, 0.0)
+    inside = [scene.trajectory(memory=1) for _ in range(2000)]
+    scene.run(cores(4000))
+    demand = cores(1000)
+    for trajectory in inside:
+        scene.submit(demand, trajectory=trajectory)
+    callers = [scene.submit(cores(0, name="thin")) for _ in range(2)]
+    scene.decide()
+    scene.lend(*callers)
+    looked = 0
+
+    def looks(*_: object) -> dict[int, Node]:
+        nonlocal looked
+        looked += 1
+        return {}
+
+    scene.core._prelude._deadlocks._nodes = looks  # type: ignore[method-assign]
+    scene.submit(cores(1000, memory=1000), parent=callers[0])
+    scene.decide()
+    for trajectory in inside[:50]:
+        scene.submit(demand, trajectory=trajectory)
+        assert not scene.core._nesting.unchecked
+        scene.decide()
+    assert looked == 0
+    scene.submit(cores(1000, memory=1001), parent=callers[1])
+    scene.decide()
+    assert looked == 1, "memory that trajectories hold"

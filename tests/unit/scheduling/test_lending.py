@@ -335,6 +335,43 @@ def test_a_trajectory_closes_when_who_has_lent_has_ended(scene: Scene) -> None:
     assert scene.core.used(1) == 0
 
 
+@pytest.mark.parametrize("demand", [cores(1000), Demand("reserved", (), dimensions=0, reserved=2000)])
+def test_who_keeps_its_cores_keeps_its_turn(scene: Scene, demand: Demand) -> None:
+    """Something that it has started is alive in the sandbox, and would be ended after whoever ran there meanwhile."""
+    inside = scene.trajectory()
+    caller = scene.run(demand, trajectory=inside, turn=True)
+    other = scene.submit(demand, trajectory=inside, turn=True)
+    scene.lend(caller, cores=False)
+    assert scene.started() == []
+    call = scene.submit(cores(0, name="elsewhere"), parent=caller, trajectory=inside)
+    assert scene.started() == [call]
+    scene.finish(call)
+    assert scene.core.reclaim(caller, 0.0)
+    assert scene.started() == []
+    scene.finish(caller)
+    assert scene.started() == [other]
+
+
+def test_a_kept_turn_passes_on_when_the_caller_ends(scene: Scene) -> None:
+    inside = scene.trajectory()
+    caller = scene.run(cores(1000), trajectory=inside, turn=True)
+    scene.lend(caller, cores=False)
+    other = scene.submit(cores(1000), trajectory=inside, turn=True)
+    assert scene.started() == []
+    scene.finish(caller)
+    assert scene.started() == [other]
+
+
+def test_a_turn_is_kept_for_one_time_of_waiting(scene: Scene) -> None:
+    inside = scene.trajectory()
+    caller = scene.run(cores(1000), trajectory=inside, turn=True)
+    other = scene.submit(cores(1000), trajectory=inside, turn=True)
+    scene.lend(caller, cores=False)
+    assert scene.core.reclaim(caller, 0.0)
+    scene.lend(caller)
+    assert scene.started() == [other]
+
+
 # Halting.
 
 
