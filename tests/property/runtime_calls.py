@@ -1,173 +1,21 @@
-"""What the calls of the model-based test ask for and do, and the ends that each of them may have.
-
-All amounts and times are multiples of 1/8, so that sums of floats are exact.
-"""
+"""One call of the model-based test: what has happened to it, and the ends that it may have."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import Context
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import arl_tangram as tangram
-from arl_tangram import Amdahl, Elastic, Quota, QuotaUse, current_allocation, current_quota
-from property.stepped_loop import SteppedLoop
+from arl_tangram import current_allocation, current_quota
+from property.runtime_kinds import BREAKER, KEYS, KINDS, SLOW_S, Kind, Options, OwnError, Script
 
 if TYPE_CHECKING:
-    from property.runtime_world import Rollout, World
-
-SLOW_S = 0.5
-"""Seconds that a slow body takes to end after it was cancelled."""
-
-
-class OwnError(Exception):
-    """What a body raises."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """One limit of a quota, and of each of its keys.
-
-    Attributes:
-        dimension: its name in the statistics, with `{key}` where the key goes.
-        most: units.
-        window_s: None for concurrency, infinite for a total.
-        counts: "calls" or "tokens".
-    """
-
-    dimension: str
-    most: float
-    window_s: float | None
-    counts: str = "calls"
-
-
-LIMITS = {
-    "windows": (
-        Limit("quota:windows/calls/1s", 3, 1.0),
-        Limit("quota:windows/calls/4s", 8, 4.0),
-        Limit("quota:windows/concurrency", 2, None),
-    ),
-    "tokens": (Limit("quota:tokens/tokens", 100, 2.0, "tokens"), Limit("quota:tokens/calls/total", 400, math.inf)),
-    "keys": (Limit("quota:keys{key}/calls", 4, 0.5), Limit("quota:keys{key}/concurrency", 2, None)),
-    "total": (Limit("quota:total/calls/total", 30, math.inf), Limit("quota:total/concurrency", 3, None)),
-}
-KEYS = ("one", "two")
-
-
-def quotas() -> tuple[Quota, ...]:
-    """Return quotas with those limits."""
-    return (
-        Quota("windows", calls=[(3, 1.0), (8, 4.0)], concurrency=2),
-        Quota("tokens", tokens=100, period_s=2.0, total_calls=400),
-        Quota("keys", calls=4, period_s=0.5, concurrency=2, keys=KEYS),
-        Quota("total", total_calls=30, concurrency=3),
-    )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A cost, and how the body runs.
-
-    Attributes:
-        cpu: cores.
-        memory_gib: GiB.
-        quota: calls and tokens by quota.
-        thread: whether the body runs on a thread.
-    """
-
-    cpu: float | Elastic = 0
-    memory_gib: float = 0
-    quota: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    thread: bool = False
-
-    @property
-    def options(self) -> tuple[float, ...]:
-        """The numbers of cores that it may get."""
-        if isinstance(self.cpu, Elastic):
-            return tuple(map(float, self.cpu.options))
-        return (float(self.cpu),) if self.cpu else ()
-
-    def declare(self) -> Any:
-        """Return an action."""
-        quota: dict[str, float | QuotaUse] = {}
-        for name, (calls, tokens) in self.quota.items():
-            quota[name] = QuotaUse(calls=calls, tokens=tokens) if tokens else calls
-        body: Callable[..., Any] = thread_body if self.thread else async_body
-        return tangram.action(cpu=self.cpu, memory_gib=self.memory_gib, quota=quota or None)(body)
-
-
-KINDS = (
-    Kind(),
-    Kind(cpu=1),
-    Kind(cpu=3),
-    Kind(cpu=0.25),
-    Kind(cpu=Elastic(1, 4)),
-    Kind(cpu=Elastic.of(2, 4, speedup=Amdahl(0.5))),
-    Kind(cpu=1, memory_gib=1.5),
-    Kind(memory_gib=0.5),
-    Kind(thread=True),
-    Kind(thread=True, cpu=1),
-    Kind(thread=True, cpu=0.5, memory_gib=0.25, quota={"total": (1, 0)}),
-    Kind(quota={"windows": (1, 0)}),
-    Kind(cpu=Elastic(1, 8), memory_gib=0.25, quota={"windows": (1, 0)}),
-    Kind(quota={"tokens": (1, 30)}),
-    Kind(cpu=1, quota={"tokens": (1, 10), "keys": (1, 0)}),
-    Kind(quota={"keys": (1, 0)}),
-    Kind(quota={"total": (1, 0)}),
-    Kind(quota={"total": (0.5, 0), "windows": (0.5, 0)}),
-)
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a call is declared, besides its cost."""
-
-    priority: int = 0
-    timeout: float | None = None
-    queue_timeout: float | None = None
-
-
-@cache
-def declared(kind: int) -> Any:
-    """Return the action of a kind."""
-    return KINDS[kind].declare()
-
-
-@cache
-def action_of(kind: int, options: Options) -> Any:
-    """Return the action of a kind with options."""
-    if options == Options():
-        return declared(kind)
-    return declared(kind).with_options(
-        priority=options.priority, timeout=options.timeout, queue_timeout=options.queue_timeout
-    )
-
-
-@dataclass(frozen=True)
-class Script:
-    """What a body does.
-
-    Attributes:
-        for_s: how long it works.
-        end: "return"; "raise"; "rude", which raises `CancelledError` by itself; or what it does when it is cancelled:
-            "slow" takes its time, "deaf" goes on, "swallow" returns.
-        retry_after_s: what it says to its quotas when it begins, or None.
-        settle: calls and tokens that it used in truth, each as a part of what it was granted, or None.
-        children: what it calls after its work; only bodies on the loop do.
-        together: whether it calls them all at once.
-    """
-
-    for_s: float = 0.0
-    end: str = "return"
-    retry_after_s: float | None = None
-    settle: tuple[float, float] | None = None
-    children: tuple[tuple[int, Options, Script], ...] = ()
-    together: bool = False
+    from property.runtime_setup import Rollout
+    from property.runtime_world import World
 
 
 @dataclass(eq=False)
@@ -182,6 +30,12 @@ class Call:
         script: what its body does.
         rollout: the trajectory that it was made in, or None.
         parent: the call whose body made it, or None.
+        task: its caller, if that is a task of its own.
+        attempts: how often its body has begun.
+        queued_at_s: since when it waits: since it was made, or since the pause after its last attempt is over.
+        infeasible_at_s: when there was too little for it while it waited.
+        most_cores: how many cores there were when it was made.
+        unsure: whether they changed in that moment.
         interrupts: when it was told to end, and with what error.
         cancelled_at_s: when its caller was cancelled.
         waits_for: how many calls its body has made that have not ended.
@@ -202,7 +56,12 @@ class Call:
     submitted_at_s: float
     joined_at_s: float
     parent: Call | None = None
-    task: asyncio.Task[Any] = field(init=False)
+    task: asyncio.Task[Any] | None = None
+    attempts: int = 0
+    queued_at_s: float = field(init=False)
+    infeasible_at_s: list[float] = field(default_factory=list)
+    most_cores: float = math.inf
+    unsure: bool = False
     interrupts: list[tuple[float, type[BaseException]]] = field(default_factory=list)
     cancelled_at_s: float | None = None
     began_at_s: float | None = None
@@ -216,6 +75,9 @@ class Call:
     places: list[dict[str, float]] = field(default_factory=list)
     holds: dict[str, float] = field(default_factory=dict)
     charges: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queued_at_s = self.submitted_at_s
 
     @property
     def cost(self) -> Kind:
@@ -241,7 +103,17 @@ class Call:
     @property
     def calls_others(self) -> bool:
         """Whether its body makes calls."""
-        return bool(self.script.children) and not self.cost.thread
+        return bool(self.script.children)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it waits for the time of its next attempt."""
+        return self.queued_at_s > self.world.now_s
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether its place among those who want the turn in its sandbox is known: it was made once, by no body."""
+        return self.takes_turn and self.parent is None and not self.options.retries
 
     @property
     def lends_cores(self) -> bool:
@@ -266,6 +138,9 @@ class Call:
     def begin(self) -> None:
         """The body begins."""
         assert self.began_at_s is None, f"{self} began twice"
+        assert self.world.now_s >= self.queued_at_s, f"{self} began before its pause was over"
+        self.attempts += 1
+        assert self.attempts <= 1 + self.options.retries, f"{self} began too often"
         self.began_at_s = self.world.loop.time()
         if not self.calls_others:
             self.natural_at_s = self.began_at_s + self.script.for_s
@@ -301,14 +176,6 @@ class Call:
         over = self.options.timeout is not None and self.world.now_s >= self.began_at_s + self.options.timeout
         return over or bool(self.interrupts) or (self.parent is not None and self.parent.was_told_to_end())
 
-    def outcome(self) -> int:
-        """Return or raise what the body does by itself."""
-        if self.script.end == "raise":
-            raise OwnError(self.number)
-        if self.script.end == "rude" and not self.cost.thread:
-            raise asyncio.CancelledError
-        return self.number
-
     # What may come of it.
 
     def check_answer(self, now_s: float, value: Any, error: BaseException | None) -> None:
@@ -327,9 +194,35 @@ class Call:
             if self._ended_with_its_parent(error):
                 return
             late_s = math.inf  # the body that made it hears of its end when it has its cores and its turn back
+        self._check_attempts(error)
         if not any(kind is got and at_s <= now_s <= at_s + late_s for kind, at_s in allowed):
             told = f"{error!r} at {now_s}; began {self.began_at_s}, interrupts {self.interrupts}, away {self.away_s}"
             raise AssertionError(f"{told}; allowed are {allowed}: {self}") from error
+
+    def begin_again(self, pause_s: float) -> None:
+        """Its attempt has failed, and after this pause there will be another one."""
+        now_s = self.world.now_s
+        assert not self.ended, f"{self} is tried again after its answer"
+        assert self.began_at_s is not None, f"{self} is tried again and never began"
+        assert self.body_ended_at_s is not None, f"{self} is tried again while its body runs"
+        assert self.attempts <= self.options.retries, f"{self} is tried too often"
+        allowed = [kind for kind, _ in self._allowed_running(self.began_at_s) if kind is not None]
+        if self.cancelled_at_s is None:
+            assert any(issubclass(kind, self.options.retry_on) for kind in allowed), f"{self}: {allowed}"
+        self.began_at_s = self.body_ended_at_s = None
+        self.holds, self.charges, self.away_s, self.natural_at_s = {}, {}, 0.0, math.inf
+        self.queued_at_s = now_s + pause_s
+
+    def _check_attempts(self, error: BaseException | None) -> None:
+        """See that it was tried as often as it should have been."""
+        if self.began_at_s is None or self.parent is not None:
+            return
+        if error is None:
+            failed = self.script.fails if self.script.end != "swallow" else min(self.attempts - 1, self.script.fails)
+            assert self.attempts > failed, f"{self} failed in each of {self.attempts} attempts, and has a result"
+        is_alone = not self.interrupts and self.world.is_open and (self.rollout is None or self.rollout.is_open)
+        if isinstance(error, OwnError) and issubclass(OwnError, self.options.retry_on) and is_alone:
+            assert self.attempts == 1 + self.options.retries, f"{self} gave up after {self.attempts} attempts"
 
     def _ended_with_its_parent(self, error: BaseException | None) -> bool:
         """Whether a call that was made by a body ended in one of the ways that only those can."""
@@ -344,17 +237,20 @@ class Call:
             return [(asyncio.CancelledError, self.cancelled_at_s)]
         allowed: list[tuple[type[BaseException] | None, float]] = [(kind, at_s) for at_s, kind in self.interrupts]
         if self.options.queue_timeout is not None:
-            allowed.append((tangram.QueueTimeout, self.submitted_at_s + self.options.queue_timeout))
+            allowed.append((tangram.QueueTimeout, self.queued_at_s + self.options.queue_timeout))
+        allowed += [(tangram.InfeasibleError, at_s) for at_s in self.infeasible_at_s]
         if self.world.is_infeasible(self):
-            allowed.append((tangram.InfeasibleError, self.submitted_at_s))
+            allowed.append((tangram.InfeasibleError, self.queued_at_s))
         elif self.world.is_exhausted(self):
             allowed.append((tangram.InfeasibleError, self.world.now_s))
+        if BREAKER in self.cost.quota and self.world.may_be_down:
+            allowed.append((tangram.BackendDownError, self.world.now_s))
         if self.rollout is not None and not self.rollout.is_open:
-            allowed.append((tangram.NoTrajectoryError, self.submitted_at_s))
+            allowed.append((tangram.NoTrajectoryError, self.queued_at_s))
             if self.rollout.group_cancelled:
-                allowed.append((tangram.GroupCancelledError, self.submitted_at_s))
+                allowed.append((tangram.GroupCancelledError, self.queued_at_s))
         if not self.world.is_open:
-            allowed.append((tangram.RuntimeClosedError, self.submitted_at_s))
+            allowed.append((tangram.RuntimeClosedError, self.queued_at_s))
         return allowed
 
     def _allowed_running(self, began_at_s: float) -> list[tuple[type[BaseException] | None, float]]:
@@ -367,11 +263,11 @@ class Call:
         first_s = min((at_s for at_s, _ in interrupts), default=math.inf)
         allowed: list[tuple[type[BaseException] | None, float]] = []
         if first_s >= natural_at_s:
-            natural: type[BaseException] | None = {"raise": OwnError, "rude": tangram.BodyCancelledError}.get(
-                self.script.end
-            )
-            if self.cost.thread and self.script.end == "rude":
-                natural = None
+            natural: type[BaseException] | None = None
+            if self.attempts <= self.script.fails or self.script.end == "raise":
+                natural = OwnError
+            elif self.script.end == "rude" and not self.cost.thread:
+                natural = tangram.BodyCancelledError
             allowed.append((natural, natural_at_s))
         late_s = 2 * self.world.clean_s if self.cost.options else 0.0
         for at_s, kind in interrupts:
@@ -395,83 +291,3 @@ class Call:
     def __repr__(self) -> str:
         where = "" if self.rollout is None else f" in trajectory {self.rollout.number}"
         return f"<call {self.number}{where}: {self.cost}, {self.options}, {self.script}, from {self.submitted_at_s}>"
-
-
-async def async_body(call: Call) -> int:
-    with call.reporting():
-        call.begin()
-    try:
-        return await _work(call)
-    finally:
-        with call.reporting():
-            call.end()
-
-
-async def _work(call: Call) -> int:
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + call.script.for_s
-    while (left_s := until_s - loop.time()) > 0:
-        try:
-            await asyncio.sleep(left_s)
-        except asyncio.CancelledError:
-            if call.script.end == "deaf":
-                continue
-            if call.script.end == "swallow":
-                return call.number
-            if call.script.end == "slow":
-                await asyncio.sleep(SLOW_S)
-            raise
-    if call.script.children:
-        await _call_others(call)
-        call.natural_at_s = loop.time()
-    return call.outcome()
-
-
-async def _call_others(call: Call) -> None:
-    loop = asyncio.get_running_loop()
-    for group in [call.script.children] if call.script.together else [(child,) for child in call.script.children]:
-        call.away_from_s = loop.time()
-        try:
-            if len(group) == 1:
-                await _call_one(call, *group[0])
-            else:
-                await asyncio.gather(*(_call_one(call, *child) for child in group))
-        finally:
-            call.away_s += loop.time() - call.away_from_s
-            call.away_from_s = None
-
-
-async def _call_one(parent: Call, kind: int, options: Options, script: Script) -> None:
-    child = parent.world.note(kind, options, script, parent.rollout, parent)
-    parent.waits_for += 1
-    error: BaseException | None = None
-    value: int | None = None
-    try:
-        value = await parent.world.tg.run(action_of(kind, options), child)
-    except asyncio.CancelledError as cancelled:
-        error = cancelled
-        raise
-    except Exception as raised:  # noqa: BLE001 - checked by the account
-        error = raised
-    finally:
-        parent.waits_for -= 1
-        parent.world.answered(child, value, error)
-
-
-def thread_body(call: Call) -> int:
-    loop = call.world.loop
-    try:
-        with call.reporting():
-            call.begin()
-        if call.script.for_s:
-            loop.lockstep.sleep_until(loop.time() + call.script.for_s)
-        return call.outcome()
-    finally:
-        with call.reporting():
-            call.end()
-        loop.lockstep.ends()
-
-
-def spawn(loop: SteppedLoop, coroutine: Any, context: Context) -> asyncio.Task[Any]:
-    """Start a task in a copy of a context."""
-    return loop.create_task(coroutine, context=context.copy())

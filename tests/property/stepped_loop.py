@@ -7,8 +7,10 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 
+from arl_tangram.errands import Errand
 from arl_tangram.managers.threads import BodyThreads
 from unit.runtime.virtual import VirtualLoop
 
@@ -47,6 +49,7 @@ class SteppedLoop(VirtualLoop):
 
     def finish(self) -> None:
         """Close the loop; nothing may be left in it."""
+        self.lockstep.join()
         tasks = asyncio.all_tasks(self)
         assert not tasks, f"tasks were left behind: {tasks}"
         timers = self.timers()
@@ -70,7 +73,7 @@ class SteppedLoop(VirtualLoop):
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         handle = super().call_soon_threadsafe(callback, *args, context=context)
-        self.lockstep.told_the_loop()
+        self.lockstep.told_the_loop(args)
         return handle
 
     def _run_once(self) -> None:
@@ -86,12 +89,14 @@ class SteppedLoop(VirtualLoop):
         if self._steps_left <= 0:
             self.stop()
         super()._run_once()
+        self.lockstep.wait()  # while the loop still runs: a thread may want something of it
 
 
 class Lockstep:
     """Bodies on threads that move only while the loop stands still, so that each run is the same.
 
-    A body moves from when it is started or its time to sleep is over, until it sleeps or has told the loop of its end.
+    A body moves from when it is started, its time to sleep is over or its call of an action has ended, until it sleeps,
+    has called an action, or has told the loop of its end. The same holds for threads that are no bodies.
     """
 
     def __init__(self, loop: SteppedLoop) -> None:
@@ -100,6 +105,8 @@ class Lockstep:
         self._changed = threading.Condition()
         self._this = threading.local()
         self._gates: set[threading.Event] = set()
+        self._threads: list[threading.Thread] = []
+        self._blocked: set[Errand[Any]] = set()
 
     def starts(self) -> None:
         """One more moves from now on."""
@@ -125,11 +132,62 @@ class Lockstep:
         """On the thread of a body: what it tells the loop next is that it has ended."""
         self._this.ending = True
 
-    def told_the_loop(self) -> None:
+    def told_the_loop(self, told: tuple[Any, ...]) -> None:
         """Whoever called has told the loop something."""
-        if getattr(self._this, "ending", False):
+        if getattr(self._this, "calling", False):
+            self._this.calling = False
+            self._blocked.add(told[0])
+            self._stops()
+        elif getattr(self._this, "ending", False):
             self._this.ending = False
             self._stops()
+
+    @contextmanager
+    def calls_the_loop(self) -> Iterator[None]:
+        """On a thread that moves: what it tells the loop next is that it waits for an answer."""
+        self._this.calling = True
+        try:
+            yield
+        finally:
+            self._this.calling = False
+
+    def answers(self, errand: Errand[Any], end: Callable[[], None]) -> None:
+        """Whoever waits for this errand can go on: when the loop stands still, if it moves in lockstep."""
+        if errand not in self._blocked:
+            end()
+            return
+        self._blocked.discard(errand)
+        if self._loop.is_closed():
+            self._go_on(end)
+        else:
+            self._loop.call_soon(self._go_on, end, context=Context())
+
+    def _go_on(self, end: Callable[[], None]) -> None:
+        self.starts()
+        end()
+
+    def start_thread(self, work: Callable[[], None]) -> None:
+        """When the loop runs, do something on a thread of its own that moves in lockstep."""
+        self._loop.call_soon(self._start_thread, work, context=Context())
+
+    def _start_thread(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._stops()
+
+        self.starts()
+        thread = threading.Thread(target=run, name="beside the loop", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        """Wait for the threads that are no bodies; they must have come to their ends."""
+        for thread in self._threads:
+            thread.join(_LONGEST_STEP_S)
+            assert not thread.is_alive(), "a thread was left behind"
+        self._threads.clear()
 
     def open_gates(self) -> None:
         """Wake all who sleep."""
@@ -149,8 +207,9 @@ class Lockstep:
 
 @contextmanager
 def threads_in_lockstep() -> Iterator[None]:
-    """Let the threads of the library move in lockstep with every `SteppedLoop`."""
+    """Let the threads of the library, and those that wait for it, move in lockstep with every `SteppedLoop`."""
     run: Callable[..., Any] = BodyThreads.run
+    end: Callable[..., Any] = Errand.end
 
     def stepped(self: BodyThreads, *args: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -158,8 +217,17 @@ def threads_in_lockstep() -> Iterator[None]:
             loop.lockstep.starts()
         return run(self, *args, **kwargs)
 
+    def answered(self: Errand[Any], value: Any, error: BaseException | None) -> None:
+        loop = None if self.task is None else self.task.get_loop()
+        if isinstance(loop, SteppedLoop):
+            loop.lockstep.answers(self, lambda: end(self, value, error))
+        else:
+            end(self, value, error)
+
     BodyThreads.run = stepped  # type: ignore[method-assign]
+    Errand.end = answered  # type: ignore[method-assign]
     try:
         yield
     finally:
         BodyThreads.run = run  # type: ignore[method-assign]
+        Errand.end = end  # type: ignore[method-assign]
