@@ -57,6 +57,7 @@ class BodyTask(asyncio.Task[None]):
     run: Cancelled
 
     def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel it; see `asyncio.Task.cancel`."""
         if not self.run.has_begun:
             self.add_done_callback(self.run.never_began)
         elif not self.get_loop().is_running():  # whoever ends the loop, as asyncio.run does, waits for every task

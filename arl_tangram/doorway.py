@@ -20,6 +20,7 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
+from arl_tangram.context import running_loop
 from arl_tangram.errands import Errand, Glance, errand_var
 from arl_tangram.errors import ForkedRuntimeError, RuntimeClosedError, ShutdownError, UsageError, WrongLoopError
 from arl_tangram.uninterrupted import settled
@@ -30,6 +31,7 @@ E = TypeVar("E", bound=Errand[Any])
 _FAR_S = 1e9
 _LAST_TURNS = 5
 _LIMIT_S = 0.5
+_LOOK_LIMIT_S = 5.0
 
 
 class _Sign:
@@ -143,6 +145,7 @@ class Doorway:
 
         Raises:
             ForkedRuntimeError: this is a forked child of the loop's process.
+            UsageError: another loop runs in this thread, and that of the runtime does not answer within 5 s.
         """
         if self.is_here:
             return look()
@@ -150,7 +153,12 @@ class Doorway:
             self.check()
         if self._closed or not self._loop.is_running():
             return look()
-        return self._send(Glance(look)).outcome.result()
+        glance = self._send(Glance(look))
+        if running_loop() is not None:  # which this holds up, and which the other loop might be waiting for
+            concurrent.futures.wait([glance.outcome], _LOOK_LIMIT_S)
+            if self._errands.pop(glance, None) is not None:
+                raise UsageError(f"the event loop of this runtime does not answer, for {_LOOK_LIMIT_S:g} s now")
+        return glance.outcome.result()
 
     def closing(self) -> None:
         """Say that what runs now waits for the runtime to be closed, so that closing does not wait for it."""

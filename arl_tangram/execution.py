@@ -27,6 +27,17 @@ from arl_tangram.uninterrupted import settled
 from arl_tangram.workshop import Workshop
 
 
+class _Answered:
+    """Stands for an answer that was given."""
+
+    def done(self) -> bool:
+        """It was."""
+        return True
+
+
+_ANSWERED: Any = _Answered()
+
+
 class Invocation:
     """One call, from its submission to its answer."""
 
@@ -72,12 +83,13 @@ class Invocation:
             if not self.ended:
                 await self._cancel(cancelled)
             raise
+        finally:
+            self._answer = _ANSWERED  # an error's traceback leads back here: no cycle that only the collector frees
 
     async def nested_result(self, caller: Run) -> Any:
         """The same for a call by the body of another one, which lends what it can meanwhile."""
         if self._workshop.breakers is not None:
-            now_s = self._workshop.dispatcher.now_s()
-            self._workshop.breakers.called(caller.running, caller.quotas, self.quotas, now_s)
+            self._tell_breakers(self._workshop.breakers, caller)
         nesting = caller.nesting()
         self._caller = nesting
         try:
@@ -86,6 +98,15 @@ class Invocation:
         finally:
             nesting.end(self)  # it has ended already, unless it was refused
             await nesting.until_back()
+
+    def _tell_breakers(self, breakers: Breakers, caller: Run) -> None:
+        """Say who waits for this call, so that a probe is not in the way of what it calls, however deep."""
+        now_s = self._workshop.dispatcher.now_s()
+        waits: Run | None = caller
+        while waits is not None:
+            breakers.called(waits.running, waits.quotas, self.quotas, now_s)
+            above = self._workshop.live.get(waits.running.pending.parent or 0)
+            waits = above.run if isinstance(above, Invocation) else None
 
     def _refuse_if_down(self, breakers: Breakers) -> None:
         """Answer at once that what is behind one of its quotas is down."""
@@ -166,6 +187,11 @@ class Invocation:
     def quotas(self) -> tuple[tuple[str, int], ...]:
         """Pairs of a quota's name and what it takes of it."""
         return self._invocable.spec.cost.quota
+
+    @property
+    def run(self) -> Run | None:
+        """The run of its body; None before that."""
+        return self._run
 
     @property
     def task(self) -> asyncio.Task[None] | None:

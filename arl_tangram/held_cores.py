@@ -16,6 +16,7 @@ class HeldCores:
         cpu: the manager of the pool.
         milli_cores: what was granted.
         sandbox: where it runs, or None for a host body.
+        reserved: whether its trajectory holds them already, though the pool may have become smaller since.
 
     Raises:
         SandboxLostError: the sandbox is gone.
@@ -23,13 +24,15 @@ class HeldCores:
 
     __slots__ = ("_cleaning", "_cpu", "_lease", "_milli_cores", "_sandbox", "_usage")
 
-    def __init__(self, cpu: CpuManager, milli_cores: int, sandbox: ManagedSandbox | None) -> None:
+    def __init__(
+        self, cpu: CpuManager, milli_cores: int, sandbox: ManagedSandbox | None, reserved: bool = False
+    ) -> None:
         self._cpu = cpu
         self._milli_cores = milli_cores
         self._sandbox = sandbox
         self._usage: ExecUsage | None = None
         self._cleaning: asyncio.Task[None] | None = None
-        self._lease: CpuLease | None = cpu.lease(milli_cores, sandbox)
+        self._lease: CpuLease | None = cpu.lease(milli_cores, sandbox, again=reserved)
 
     @property
     def core_ids(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 from arl_tangram.dispatch import Dispatcher
-from arl_tangram.errors import InfrastructureError, NestedActionError, TangramError
+from arl_tangram.errors import InfrastructureError, NestedActionError
 from arl_tangram.uninterrupted import settled
 
 
@@ -144,12 +144,12 @@ class Nesting:
 
     def _regained(self, failure: Exception | None) -> None:
         """The scheduler has given back what was lent, or has failed."""
-        error: TangramError | None = None
+        error: Exception | None = None
         try:
             if failure is not None:
                 raise InfrastructureError(f"{self._caller.name}: the scheduler failed: {failure!r}")
             self._have_back()
-        except TangramError as caught:
+        except Exception as caught:  # noqa: BLE001 - raised in the body, which has none of its cores then
             error = caught
         self._end_wait(error)
 
@@ -158,7 +158,7 @@ class Nesting:
         self._lent_at_s = None
         self._caller.take_up()
 
-    def _end_wait(self, error: TangramError | None) -> None:
+    def _end_wait(self, error: Exception | None) -> None:
         if self._back is None or self._back.done():
             return
         if error is None:

@@ -87,13 +87,14 @@ class Run:
         self._args = args
         self._kwargs = kwargs
         self._sandbox = sandbox
-        self.milli_cores = running.units or running.pending.demand.milli_cores
+        demand = running.pending.demand
+        self.milli_cores = running.units or demand.milli_cores
         if self.milli_cores and workshop.cpu is not None:
             try:  # in the turn of the grant, so that what the manager has in use is always what the scheduler counts
-                self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox)
+                self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox, demand.reserved > 0)
             except Exception as error:  # noqa: BLE001 - the body's task raises it
                 self._unleased = error
-        task = BodyTask(self._run(), loop=workshop.loop, name=running.pending.demand.name, context=context)
+        task = BodyTask(self._run(), loop=workshop.loop, name=demand.name, context=context)
         task.run = self
         self._task: BodyTask | None = task
 
@@ -218,6 +219,7 @@ class Run:
             if (this := asyncio.current_task()) is not None:
                 this.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
             raise error
+        error = None  # its traceback leads here: no cycle that only the collector frees
 
     async def _on_thread(self) -> Any:
         context = copy_context()
@@ -293,13 +295,17 @@ class Run:
         self._task = None
         if self._grace is not None:
             self._grace.cancel()
-        own_s = body_s if self.nested is None else max(0.0, body_s - self.nested.away_s)
+        own_s = body_s
+        if self.nested is not None:
+            self.nested.give_up()  # a call that was left behind may wait for what this will not need any more
+            own_s = max(0.0, body_s - self.nested.away_s)
         dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
         if breakers is not None:
             breakers.ended(running, self.quotas, error, dispatcher.now_s())
         call, self._call = self._call, OVER  # no cycle is left behind that only the collector could free
         if not call.ended:
             call.answer(value, error, body_s, now_s)
+        self.nested = None
 
     # While the body waits for actions that it has called.
 

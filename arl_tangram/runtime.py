@@ -25,7 +25,6 @@ from arl_tangram.context import (
 from arl_tangram.doorway import Doorway, check_blocking, is_coroutine
 from arl_tangram.errors import (
     ConfigurationError,
-    NestedActionError,
     RuntimeClosedError,
     ShutdownError,
     UsageError,
@@ -45,7 +44,7 @@ from arl_tangram.setup import checked
 from arl_tangram.submitting import Submitting
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
-from arl_tangram.trajectories import Trajectory
+from arl_tangram.trajectories import Trajectory, check_outside_of_actions, trajectory_var
 from arl_tangram.uninterrupted import settled, sure_to_begin
 
 P = ParamSpec("P")
@@ -122,9 +121,11 @@ class Tangram:
         For programs that cannot wrap what they do in an `async with`; they end with `await tg.aclose()`.
         """
         self._check_new()
+        if (loop := running_loop()) is None:
+            raise UsageError("no event loop of asyncio runs here; without one, open it using `with Tangram(...)`")
         self._state = "opening"
         self._pid = os.getpid()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._doorway = Doorway(self._loop)
         self._opened = await opened(self._setup, self._doorway, self._set_closed)
         self._dispatcher = self._opened.dispatcher
@@ -314,9 +315,11 @@ class Tangram:
         How long that takes is up to the running bodies and their `timeout`. Cancelling stops the wait, not the pause.
 
         Raises:
-            UsageError: `resume()` is called meanwhile.
+            UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
             ShutdownError: the runtime is closed meanwhile.
         """
+        if (inside := _running_action()) is not None:
+            raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
         if not self._is_here():
             await self._doorway.visit(self.drain)
             return
@@ -336,6 +339,9 @@ class Tangram:
         Returns:
             How many actions were ended. Their units are back then, except those of bodies that did not listen.
         """
+        inside, trajectory = _running_action(), trajectory_var.get()
+        if inside is not None and trajectory is not None and trajectory.group == group:
+            raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
         if not is_name(group):
             raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
         if not self._is_here():
@@ -364,7 +370,7 @@ class Tangram:
 
     def _set_capacity(self, name: str, capacity: float) -> None:
         topology = self._core.topology
-        if name not in topology.index or is_breaker(name):
+        if not is_name(name) or name not in topology.index or is_breaker(name):
             known = ", ".join(repr(other) for other in topology.index if not is_breaker(other))
             raise ConfigurationError(f"there is no resource {name!r}; there are {known}")
         dimension = topology.dimensions[topology.index[name]]
@@ -381,9 +387,7 @@ class Tangram:
         """Return a trajectory to enter with `async with`, or with `with`; see `tangram.trajectory`."""
         if not self._is_here():
             self._doorway.check()
-        active = active_var.get()
-        if active is not None and not active.ended:  # what it holds and what the action holds could wait for each other
-            raise NestedActionError(f"{active.name} → trajectory: an action cannot open a trajectory")
+        check_outside_of_actions()
         memory_bytes = bytes_of_gib(memory_gib, "trajectory(memory_gib=)", ConfigurationError)
         if group is not None and not is_name(group):
             raise ConfigurationError(f"trajectory(group=) takes a name or None, not {group!r}")
@@ -436,6 +440,12 @@ class Tangram:
         self._check_opened()
         cpu = self._workshop.cpu
         return "no pool of cores" if cpu is None else self._doorway.do(cpu.describe)
+
+
+def _running_action() -> str | None:
+    """Return the name of the action whose body this is said in, if it runs."""
+    active = active_var.get()
+    return None if active is None or active.ended else active.name
 
 
 def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> TrajectoryScope:

@@ -9,12 +9,13 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
-from arl_tangram.context import Runtime
+from arl_tangram.context import Runtime, active_var
 from arl_tangram.doorway import Doorway
 from arl_tangram.errors import (
     ForkedRuntimeError,
     GroupCancelledError,
     InfrastructureError,
+    NestedActionError,
     NoTrajectoryError,
     RuntimeClosedError,
     ShutdownError,
@@ -107,6 +108,7 @@ class Trajectory:
         Cancelling takes it out of the queue, or removes what has been created.
 
         Raises:
+            InfeasibleError: the capacity was set to less than it asks for meanwhile.
             SandboxStartError: the sandbox could not be created.
             ShutdownError: the runtime was closed meanwhile.
         """
@@ -138,6 +140,7 @@ class Trajectory:
         trajectory_var.set(self)
 
     async def _enter(self) -> None:
+        check_outside_of_actions()
         if self._state != "new":
             raise UsageError("a trajectory can be entered once; call tangram.trajectory() for each")
         if not self.runtime.is_open:
@@ -263,19 +266,32 @@ class Trajectory:
         raise AssertionError("a trajectory has no queue_timeout")
 
     def failed(self, error: Exception) -> None:
-        """The scheduler failed."""
-        self._refuse(InfrastructureError(f"a trajectory could not be opened: the scheduler failed: {error!r}"))
+        """The scheduler failed, or it can never be admitted, which a `TangramError` says."""
+        if not isinstance(error, TangramError):
+            error = InfrastructureError(f"a trajectory could not be opened: the scheduler failed: {error!r}")
+        self._refuse(error)
 
     def shut_down(self) -> None:
         """The runtime closes while it waits."""
         self._workshop.dispatcher.withdraw(self._id)
         self._refuse(ShutdownError("the runtime was closed while a trajectory waited to be opened"))
 
-    def _refuse(self, error: InfrastructureError) -> None:
+    def _refuse(self, error: TangramError) -> None:
         self._state = "closed"
         if not self._admitted.done():
             self._admitted.set_exception(error)
             self._admitted.exception()  # retrieved: who waited may have been cancelled
+
+
+def check_outside_of_actions() -> None:
+    """Check that no body of an action opens a trajectory: what both hold could wait for each other.
+
+    Raises:
+        NestedActionError: one does.
+    """
+    active = active_var.get()
+    if active is not None and not active.ended:
+        raise NestedActionError(f"{active.name} → trajectory: an action cannot open a trajectory")
 
 
 trajectory_var: ContextVar[Trajectory | None] = ContextVar("arl_tangram_trajectory", default=None)

@@ -114,8 +114,8 @@ class CpuManager(Protocol):
         Args:
             milli_cores: how much.
             sandbox: where it is for, or None for a host body.
-            again: whether the action has had as much, and has lent it; the pool may have become smaller since, and the
-                cores that are beyond it then are retired when they come back.
+            again: whether the action has had as much and has lent it, or its trajectory holds it; the pool may have
+                become smaller since, and cores that are beyond it then are retired when they come back.
         """
         ...
 

@@ -121,7 +121,7 @@ class Deadlocks:
         if nesting.cores_are_kept or nesting.kept_turns:
             return False
         left = nesting.left()
-        return all([nesting.fits(demand, left) for demand, _ in nesting.asked.values()])
+        return all(nesting.fits(demand, left) for demand, _ in nesting.asked.values())
 
     def _free(self) -> list[int]:
         """Return what is free once everything has ended but callers, and trajectories in which somebody waits."""
@@ -142,15 +142,11 @@ class Deadlocks:
         needs: dict[int, tuple[Units, ...]] = {}
         nodes: dict[int, Node] = {}
         in_trajectory: defaultdict[int, set[int]] = defaultdict(set)
-
-        def needs_of(action: PendingAction) -> tuple[Units, ...]:
-            key = id(action.demand)
-            if key not in needs:
-                needs[key] = self._needs(action.demand)
-            return needs[key]
-
         for call in nesting.waiting.values():
-            nodes[call.id] = Node(needs_of(call), (), self._before_in_turn(call, numbers))
+            key = id(call.demand)
+            if key not in needs:
+                needs[key] = self._needs(call.demand)
+            nodes[call.id] = Node(needs[key], (), self._before_in_turn(call, numbers))
         for number, caller in nesting.lent.items():
             action = caller.running.pending
             cores = self._lending.needs(caller)
@@ -162,28 +158,33 @@ class Deadlocks:
             nodes[number] = Node((((nesting.cpu, cores),) if cores else (),), holds, after)
             if action.trajectory is not None:
                 in_trajectory[action.trajectory].add(number)
+        self._add_trajectories(nodes, in_trajectory, free)
+        return nodes
+
+    def _add_trajectories(self, nodes: dict[int, Node], lent_in: Mapping[int, set[int]], free: list[int]) -> None:
+        """Add the trajectories that may never close, and their actions that may wait for ever; free the others."""
+        needs: dict[int, tuple[Units, ...] | None] = {}
         returns: list[Units] = []
-        go_by_themselves: dict[int, bool] = {}
         for trajectory, state, held in self._trajectories.tied_ones():
-            members = in_trajectory[trajectory]
+            before = set(lent_in.get(trajectory, ()))
             for action in state.waiting.values():
-                key = id(action.demand)
-                if action.id in nodes:
-                    members.add(action.id)
-                    continue
-                if key not in go_by_themselves:
-                    go_by_themselves[key] = fits(needs_of(action), free)
-                if not go_by_themselves[key]:
-                    nodes[action.id] = Node(needs_of(action), (), frozenset())
-                    members.add(action.id)
-            if members:
-                nodes[_number_of(trajectory)] = Node(((),), held.fixed, frozenset(members))
+                if action.id not in nodes:
+                    key = id(action.demand)
+                    if key not in needs:
+                        asked = self._needs(action.demand)
+                        needs[key] = None if fits(asked, free) else asked
+                    lacking = needs[key]
+                    if lacking is None:
+                        continue
+                    nodes[action.id] = Node(lacking, (), frozenset())
+                before.add(action.id)
+            if before:
+                nodes[_number_of(trajectory)] = Node(((),), held.fixed, frozenset(before))
             else:
                 returns.append(held.fixed)
         for units in returns:
             for dimension, amount in units:
                 free[dimension] += amount
-        return nodes
 
     def _needs(self, demand: Demand) -> tuple[Units, ...]:
         """Return what a demand asks for of what is held and of budgets, in each of its places."""

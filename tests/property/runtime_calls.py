@@ -35,7 +35,8 @@ class Call:
         queued_at_s: since when it waits: since it was made, or since the pause after its last attempt is over.
         infeasible_at_s: when there was too little for it while it waited.
         most_cores: how many cores there were when it was made.
-        unsure: whether they changed in that moment.
+        by_thread: whether a thread made it, so that calls made after it may reach the runtime before it.
+        unsure: whether it is not known what it asks for, or its place among others.
         interrupts: when it was told to end, and with what error.
         cancelled_at_s: when its caller was cancelled.
         waits_for: how many calls its body has made that have not ended.
@@ -61,6 +62,7 @@ class Call:
     queued_at_s: float = field(init=False)
     infeasible_at_s: list[float] = field(default_factory=list)
     most_cores: float = math.inf
+    by_thread: bool = False
     unsure: bool = False
     interrupts: list[tuple[float, type[BaseException]]] = field(default_factory=list)
     cancelled_at_s: float | None = None
@@ -113,7 +115,7 @@ class Call:
     @property
     def is_in_line(self) -> bool:
         """Whether its place among those who want the turn in its sandbox is known: it was made once, by no body."""
-        return self.takes_turn and self.parent is None and not self.options.retries
+        return self.takes_turn and self.parent is None and not self.options.retries and not self.by_thread
 
     @property
     def lends_cores(self) -> bool:
@@ -194,6 +196,8 @@ class Call:
             if self._ended_with_its_parent(error):
                 return
             late_s = math.inf  # the body that made it hears of its end when it has its cores and its turn back
+        if self.body_ended_at_s is not None and self.attempts <= self.options.retries:
+            allowed += [(kind, at_s) for at_s, kind in self.interrupts]  # instead of another attempt
         self._check_attempts(error)
         if not any(kind is got and at_s <= now_s <= at_s + late_s for kind, at_s in allowed):
             told = f"{error!r} at {now_s}; began {self.began_at_s}, interrupts {self.interrupts}, away {self.away_s}"

@@ -115,7 +115,6 @@ KINDS = (
 )
 CHILDREN = [number for number, kind in enumerate(KINDS) if BREAKER not in kind.quota]
 """Those that bodies call. For a call of a body, the account could not tell the order in which calls of it end."""
-NO_CORES = [number for number, kind in enumerate(KINDS) if not kind.options]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from arl_tangram.managers.threads import BodyThreads
 from unit.runtime.virtual import VirtualLoop
 
 _LONGEST_STEP_S = 5.0
+_NEVER_S = 1e8
 
 
 class SteppedLoop(VirtualLoop):
@@ -68,8 +69,8 @@ class SteppedLoop(VirtualLoop):
         self.close()
 
     def next_timer_s(self) -> float | None:
-        """Return when the next timer fires; None if there is none."""
-        return min((timer.when() for timer in self.timers()), default=None)
+        """Return when the next timer fires; None if there is none but those that are never to fire."""
+        return min((timer.when() for timer in self.timers() if timer.when() < _NEVER_S), default=None)
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
         handle = super().call_soon_threadsafe(callback, *args, context=context)
@@ -92,6 +93,10 @@ class SteppedLoop(VirtualLoop):
         self.lockstep.wait()  # while the loop still runs: a thread may want something of it
 
 
+_awaited: dict[Errand[Any], Lockstep] = {}
+"""What threads wait for that move in lockstep."""
+
+
 class Lockstep:
     """Bodies on threads that move only while the loop stands still, so that each run is the same.
 
@@ -106,7 +111,6 @@ class Lockstep:
         self._this = threading.local()
         self._gates: set[threading.Event] = set()
         self._threads: list[threading.Thread] = []
-        self._blocked: set[Errand[Any]] = set()
 
     def starts(self) -> None:
         """One more moves from now on."""
@@ -136,7 +140,7 @@ class Lockstep:
         """Whoever called has told the loop something."""
         if getattr(self._this, "calling", False):
             self._this.calling = False
-            self._blocked.add(told[0])
+            _awaited[told[0]] = self
             self._stops()
         elif getattr(self._this, "ending", False):
             self._this.ending = False
@@ -151,12 +155,8 @@ class Lockstep:
         finally:
             self._this.calling = False
 
-    def answers(self, errand: Errand[Any], end: Callable[[], None]) -> None:
-        """Whoever waits for this errand can go on: when the loop stands still, if it moves in lockstep."""
-        if errand not in self._blocked:
-            end()
-            return
-        self._blocked.discard(errand)
+    def answers(self, end: Callable[[], None]) -> None:
+        """The thread that waits for this can go on: when the loop stands still."""
         if self._loop.is_closed():
             self._go_on(end)
         else:
@@ -218,11 +218,11 @@ def threads_in_lockstep() -> Iterator[None]:
         return run(self, *args, **kwargs)
 
     def answered(self: Errand[Any], value: Any, error: BaseException | None) -> None:
-        loop = None if self.task is None else self.task.get_loop()
-        if isinstance(loop, SteppedLoop):
-            loop.lockstep.answers(self, lambda: end(self, value, error))
-        else:
+        lockstep = _awaited.pop(self, None)
+        if lockstep is None:
             end(self, value, error)
+        else:
+            lockstep.answers(lambda: end(self, value, error))
 
     BodyThreads.run = stepped  # type: ignore[method-assign]
     Errand.end = answered  # type: ignore[method-assign]

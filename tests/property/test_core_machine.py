@@ -311,6 +311,28 @@ class Callers(Core):
         self.call(parent, which, turn, cores, repeat)
         self.world.decide()
 
+    @precondition(lambda self: self.demands and self.world.running)
+    @rule(parent=PICK, which=PICK, cores=st.booleans())
+    def call_and_call_from_there(self, parent: int, which: int, cores: bool) -> None:
+        """A call that starts makes another one, which wants the turn."""
+        before = set(self.world.running)
+        self.call(parent, which, turn=False, cores=cores, repeat=1)
+        self.world.decide()
+        for called in list(self.world.running.keys() - before)[:1]:
+            self.call(list(self.world.running).index(called), which // 7, turn=True, cores=True, repeat=1)
+
+    @precondition(lambda self: self.demands)
+    @rule(memory_gib=st.sampled_from([1, 2, 4]), which=PICK, parent=PICK)
+    def open_and_call_and_wait_inside(self, memory_gib: int, which: int, parent: int) -> None:
+        """A trajectory that holds memory, a call of somebody else, and an action of the trajectory."""
+        self.open(memory_gib)
+        self.world.decide()
+        if self.world.running:
+            self.call(parent, which // 7, turn=False, cores=True, repeat=1)
+        if self.world.open_trajectories:
+            self.submit_inside(which, len(self.world.open_trajectories) - 1, turn=which % 2 == 0)
+            self.world.decide()
+
     @precondition(lambda self: self.world.open_trajectories)
     @rule(which=PICK, trajectory=PICK)
     def begin_inside(self, which: int, trajectory: int) -> None:

@@ -646,3 +646,28 @@ async def _succeeds(call: Callable[[], Awaitable[Any]]) -> bool:
     except InfrastructureError:
         return False
     return True
+
+
+@virtual
+async def test_a_probe_is_not_in_the_way_of_what_it_calls_however_deep() -> None:
+    @tangram.action(quota={"api": 1})
+    async def fails() -> None:
+        raise ConnectionError
+
+    @tangram.action(quota={"api": 1})
+    async def deepest() -> str:
+        return "deep"
+
+    @tangram.action()
+    async def between() -> str:
+        return await deepest()
+
+    @tangram.action(quota={"api": 1})
+    async def probe() -> str:
+        return await between()
+
+    async with Tangram(Quota("api", concurrency=10, breaker=Breaker(failures=1, pause_s=5))) as tg:
+        with pytest.raises(ConnectionError):
+            await fails()
+        assert await probe() == "deep"
+        assert_idle(tg)

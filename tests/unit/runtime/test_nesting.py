@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -415,3 +418,95 @@ async def test_a_body_on_a_thread_calls_actions_too() -> None:
         assert await asyncio.gather(*(with_run_sync() for _ in range(8))) == ["single"] * 8
         assert_idle(tg)
         assert pool.is_whole
+
+
+@virtual
+async def test_a_call_that_was_left_behind_ends_though_its_caller_does_not_take_its_cores_back() -> None:
+    """The call has ended, and its caller waits for cores that somebody else has, when its body returns by itself."""
+    left: list[asyncio.Task[str]] = []
+
+    @tangram.action(cpu=4)
+    async def leaves_a_call() -> None:
+        left.append(asyncio.create_task(with_memory()))
+        await asyncio.sleep(2)
+
+    async with Tangram(CountingPool(cores=4)) as tg:
+        caller = asyncio.create_task(leaves_a_call())
+        await turns(8)
+        other = asyncio.create_task(whole(5.0))
+        await caller
+        assert now_s() == 2
+        assert await left[0] == "memory"
+        assert now_s() == 2
+        await other
+        assert_idle(tg)
+
+
+@virtual
+async def test_cores_that_cannot_be_taken_again_are_an_error_in_the_body() -> None:
+    class Failing(CountingPool):
+        def manager(self) -> Any:
+            made = super().manager()
+            lease = made.lease
+
+            def failing(milli_cores: int, sandbox: Any, *, again: bool = False) -> Any:
+                if again:
+                    raise OSError(16, "busy")
+                return lease(milli_cores, sandbox)
+
+            made.lease = failing  # type: ignore[method-assign]
+            return made
+
+    for others in (0, 1):
+        pool = Failing(cores=4)
+        async with Tangram(pool) as tg:
+            caller = asyncio.create_task(calling(with_memory))
+            await turns(8)
+            waiting = [asyncio.create_task(whole(3.0)) for _ in range(others)]
+            with pytest.raises(OSError, match="busy"):
+                await caller
+            await asyncio.gather(*waiting)
+            assert_idle(tg)
+            assert pool.is_whole
+
+
+@virtual
+async def test_a_trajectory_is_not_entered_inside_an_action_either() -> None:
+    async with Tangram(CountingPool()) as tg:
+        trajectory = tangram.trajectory()
+
+        async def enter() -> None:
+            async with trajectory:
+                pass
+
+        with pytest.raises(NestedActionError, match="→ trajectory"):
+            await calling(enter)
+        assert_idle(tg)
+
+
+async def test_nothing_of_a_call_is_kept_for_the_collector() -> None:
+    class Argument:
+        pass
+
+    @tangram.action(cpu=1)
+    async def parent(argument: Argument) -> None:
+        await single(0.0)
+
+    @tangram.action(cpu=1)
+    async def raises(argument: Argument) -> None:
+        raise KeyError("why")
+
+    async with Tangram(CountingPool()):
+        gc.collect()
+        gc.disable()
+        try:
+            for action in (parent, raises):
+                argument = Argument()
+                kept = weakref.ref(argument)
+                with suppress(KeyError):
+                    await action(argument)
+                del argument
+                await turns(3)
+                assert kept() is None, action
+        finally:
+            gc.enable()

@@ -111,6 +111,26 @@ async def test_giving_up_a_drain_leaves_the_pause() -> None:
 
 
 @virtual
+async def test_what_would_wait_for_itself_is_refused() -> None:
+    async with Tangram(CountingPool()) as tg:
+
+        @tangram.action(cpu=1)
+        async def drains() -> None:
+            await tg.drain()
+
+        @tangram.action(cpu=1)
+        async def cancels_its_group() -> None:
+            await tg.cancel_group("a")
+
+        with pytest.raises(UsageError, match="wait for itself"):
+            await drains()
+        async with tangram.trajectory(group="a"):
+            with pytest.raises(UsageError, match="end itself"):
+                await cancels_its_group()
+        assert_idle(tg)
+
+
+@virtual
 async def test_resuming_ends_a_drain_that_waits() -> None:
     async with Tangram(CountingPool(cores=1)) as tg:
         call = asyncio.create_task(single(3))
@@ -334,6 +354,7 @@ async def test_quotas_threads_and_memory_change_too() -> None:
     ("name", "capacity", "says"),
     [
         ("gpu", 1, "no resource 'gpu'"),
+        (["cpu"], 1, "no resource"),
         ("cpu", 0, "cpu"),
         ("cpu", -1, "cpu"),
         ("cpu", 1.5, "whole"),
@@ -346,7 +367,7 @@ async def test_quotas_threads_and_memory_change_too() -> None:
     ],
 )
 @virtual
-async def test_a_capacity_that_cannot_be_is_refused(name: str, capacity: Any, says: str) -> None:
+async def test_a_capacity_that_cannot_be_is_refused(name: Any, capacity: Any, says: str) -> None:
     async with Tangram(CountingPool(cores=2), Quota("api", calls=1, period_s=10)) as tg:
         before = tg.statistics()
         with pytest.raises(ConfigurationError, match=says):
@@ -373,6 +394,33 @@ async def test_resizing_while_actions_are_being_granted_keeps_the_manager_in_ste
         await asyncio.gather(*tasks)
         assert_idle(tg)
         assert pool.made.milli_free == 8000
+
+
+@virtual
+async def test_a_trajectory_that_waits_for_more_than_there_will_be_is_told() -> None:
+    async with Tangram(CountingPool(memory_gib=64)) as tg:
+        async with tangram.trajectory(memory_gib=30):
+            opening = asyncio.create_task(_enter_with_memory(40))
+            await turns(4)
+            tg.set_capacity("memory", 32)
+            with pytest.raises(InfeasibleError, match="trajectory asks for 40"):
+                await opening
+        assert_idle(tg)
+
+
+async def _enter_with_memory(memory_gib: float) -> None:
+    async with tangram.trajectory(memory_gib=memory_gib):
+        pass
+
+
+@virtual
+async def test_reserved_cores_stay_with_their_trajectory_though_the_pool_becomes_smaller() -> None:
+    pool = CountingPool(cores=4)
+    async with Tangram(pool, policy=tangram.policies.reserved(2)) as tg:
+        async with tangram.trajectory():
+            tg.set_capacity("cpu", 1)
+            assert [await single() for _ in range(3)] == ["single"] * 3
+        assert_idle(tg)
 
 
 @virtual

@@ -218,9 +218,10 @@ def test_who_is_below_the_keeper_of_a_turn_cannot_have_it(scene: Scene) -> None:
     assert scene.core.waiting == 0
 
 
-def test_who_waits_already_for_a_turn_that_is_then_kept_is_refused(scene: Scene) -> None:
+@pytest.mark.parametrize("units", [1000, 0])
+def test_who_waits_already_for_a_turn_that_is_then_kept_is_refused(scene: Scene, units: int) -> None:
     inside = scene.trajectory()
-    caller = scene.run(cores(1000, name="caller"), trajectory=inside, turn=True)
+    caller = scene.run(cores(units, name="caller"), trajectory=inside, turn=True)
     call = scene.submit(cores(1000, name="call"), parent=caller, trajectory=inside, turn=True)
     scene.lend(caller, cores=False)
     assert scene.started() == []
