@@ -131,7 +131,8 @@ def check_whole(pool: str, name: str, capacity: object) -> None:
     least = MILLI if name == CPU else 1
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < least or capacity % least:
         asked = f"{capacity / MILLI:g}" if name == CPU and type(capacity) is int else repr(capacity)
-        raise ConfigurationError(f"{name}: a {pool} has whole {'cores' if name == CPU else 'bytes'} from 1, not {asked}")
+        counted = "cores" if name == CPU else "bytes"
+        raise ConfigurationError(f"{name}: a {pool} has whole {counted} from 1, not {asked}")
 
 
 def in_words(name: str, capacity: int) -> str:

@@ -9,7 +9,9 @@ An action blocks the dimensions that it lacks, and no others. Three rules keep t
   nobody inside an open trajectory: only new trajectories and actions outside of any.
 - What an action keeps while it waits for actions that it called returns only when those have run. So an action that
   needs more of a dimension than such callers leave blocks none of the actions that running ones have called. While one
-  of those waits for a trajectory to close, it does not block those inside of trajectories, either.
+  of those waits for a trajectory to close, it does not block those inside of trajectories, either. To a trajectory
+  that wants to hold something, what callers have lent counts as what they keep: while it held that, its own actions
+  might wait for what such a caller keeps.
 
 The mask of a block has a bit per dimension for each of three classes: the lowest for everybody, the next for those that
 nobody who runs has called, the highest for those of them that are outside of trajectories.
@@ -17,7 +19,7 @@ nobody who runs has called, the highest for those of them that are outside of tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.scheduling.ledger import Ledger
@@ -56,6 +58,8 @@ class Blocking:
     Attributes:
         kept: units of each dimension that callers keep while they wait for what they have called.
         callers: how many keep something.
+        lent: units that callers have lent, by dimension, of those of which they have lent any.
+        held_back: whether a trajectory waits for what callers have lent.
         widened: whether an action blocks less than it did, so that all have to be looked at again.
     """
 
@@ -68,6 +72,8 @@ class Blocking:
         self._wait_for_trajectories: set[int] = set()
         self.kept = [0] * self._dimensions
         self.callers = 0
+        self.lent: dict[int, int] = {}
+        self.held_back = False
         self.widened = False
 
     def hold(self, demand: Demand) -> None:
@@ -94,13 +100,35 @@ class Blocking:
         for dimension, units in kept:
             self.kept[dimension] -= units
 
+    def lend(self, dimension: int, units: int) -> None:
+        """A caller has lent units, or (below 0) has them again."""
+        lent = self.lent.pop(dimension, 0) + units
+        if lent:
+            self.lent[dimension] = lent
+
+    def beyond_lent(self, request: Demand, reserving: Mapping[int, int]) -> int:
+        """Return the dimensions of which a trajectory asks for more than is left beside what callers lend and keep.
+
+        Args:
+            request: what it wants to hold.
+            reserving: units by dimension that others are about to hold.
+        """
+        beyond = 0
+        for dimension, lent in self.lent.items():
+            left = self._left[dimension] - self.kept[dimension] - lent - reserving.get(dimension, 0)
+            for place in request.places or (request,):
+                if any(d == dimension and units > left for d, units in place.fixed):
+                    beyond |= 1 << dimension
+        self.held_back |= beyond > 0
+        return beyond
+
     def resize(self, dimension: int, more: int) -> None:
         """There are so many more units of a dimension, or (below 0) fewer."""
         self._left[dimension] += more
 
-    def blocks(self, action: PendingAction, lacking: int) -> int:
-        """Return the mask that an action blocks which now lacks the dimensions `lacking`."""
-        concerned = self._concerned(action, lacking) if self._trajectories or self.callers else _EVERYBODY
+    def blocks(self, action: PendingAction, lacking: int, lent: bool) -> int:
+        """Return the mask that an action blocks which now lacks the dimensions `lacking`, some as they are `lent`."""
+        concerned = self._concerned(action, lacking, lent) if self._trajectories or self.callers else _EVERYBODY
         always, lost, before = self._chances.get(action.id, (lacking, 0, concerned))
         always &= lacking
         if not always or concerned > before:
@@ -126,14 +154,14 @@ class Blocking:
         if self._wait_for_trajectories:
             self._wait_for_trajectories.discard(action_id)
 
-    def _concerned(self, action: PendingAction, lacking: int) -> int:
+    def _concerned(self, action: PendingAction, lacking: int, lent: bool) -> int:
         """Return whom an action blocks."""
         if self._trajectories and _exceeds(action.demand, self._left):
             if action.inherited is not None and action.id not in self._wait_for_trajectories:
                 self._wait_for_trajectories.add(action.id)
                 self.widened = True
             return _OUTSIDE
-        if self.callers and (lacking & self._budgets or _exceeds(action.demand, self._left_by_all())):
+        if self.callers and (lent or lacking & self._budgets or _exceeds(action.demand, self._left_by_all())):
             return _OUTSIDE if self._wait_for_trajectories else _UNCALLED
         return _EVERYBODY
 

@@ -10,7 +10,8 @@ from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.placement import Placement
-from arl_tangram.scheduling.queue import Lane, WaitingQueue, place
+from arl_tangram.scheduling.queue import Head, Lane, WaitingQueue, place
+from arl_tangram.scheduling.turns import Trajectories
 
 _MOST_GROUPS = 4
 _MOST_CANDIDATES = 64
@@ -25,15 +26,22 @@ class Gathered:
         fixed: the others, in order.
         exhausted: no candidates: those that ask for more of a budget than is left; they hold nothing.
         left_some: whether it stopped at a bound, and there may be more.
+        reserving: units that trajectories among the candidates take of what callers have lent some of, by dimension.
     """
 
-    __slots__ = ("exhausted", "fixed", "groups", "left_some")
+    __slots__ = ("exhausted", "fixed", "groups", "left_some", "reserving")
 
     def __init__(self) -> None:
         self.groups: dict[int, list[PendingAction]] = {}
         self.fixed: list[PendingAction] = []
         self.exhausted: list[tuple[PendingAction, int]] = []
         self.left_some = False
+        self.reserving: dict[int, int] = {}
+
+    def reserve(self, demand: Demand) -> None:
+        """A trajectory is to hold a demand."""
+        for dimension, units in demand.fixed:
+            self.reserving[dimension] = self.reserving.get(dimension, 0) + units
 
     def all(self) -> list[PendingAction]:
         """Return all candidates."""
@@ -43,8 +51,9 @@ class Gathered:
 class Candidates:
     """Takes candidates out of the queue, and puts back who does not start."""
 
-    def __init__(self, ledger: Ledger, queue: WaitingQueue, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, queue: WaitingQueue, blocking: Blocking, trajectories: Trajectories) -> None:
         self.placement = Placement(ledger)
+        self._trajectories = trajectories
         self._ledger = ledger
         self._queue = queue
         self._blocking = blocking
@@ -52,7 +61,8 @@ class Candidates:
     def gather(self, this: Round, changed: int) -> Gathered:
         """Take the candidates, of the dimensions that changed or are tied to those that did."""
         gathered = Gathered()
-        ledger, queue, fixed = self._ledger, self._queue, gathered.fixed
+        ledger, queue, blocking, fixed = self._ledger, self._queue, self._blocking, gathered.fixed
+        lent = blocking.lent
         blocked = this.skip | this.barred
         heads = queue.heads(changed)
         while heads:
@@ -62,16 +72,16 @@ class Candidates:
                 continue
             action = lane.actions[0]
             demand = action.demand
-            if demand.places:
-                demand, lacking = self._placed(action, this, blocked)
+            if demand.places or lent:
+                demand, lacking = self._placed(action, this, blocked, gathered)
             else:
                 lacking = ledger.lacking(demand)
                 if this.deferred:
                     lacking |= this.deferred.get(action.id, 0)
             if lacking:
-                if not (lacking & ledger.budgets and self._take_exhausted(lane, gathered)):
-                    blocked |= self._blocking.blocks(action, lacking)
                 heapq.heappop(heads)
+                if not (lacking & ledger.budgets and self._take_exhausted(lane, gathered)):
+                    blocked |= self._pass_over(lane, lacking, heads, gathered)
                 continue
             elastic = demand.elastic
             members = fixed if len(fixed) < _MOST_FIXED else None
@@ -102,10 +112,43 @@ class Candidates:
             self._ledger.undo(demand, 0 if demand.elastic is None else demand.options[0])
             self._queue.put_back(this.original.pop(action.id, action))
 
-    def _placed(self, action: PendingAction, this: Round, blocked: int) -> tuple[Demand, int]:
+    def _lent(self, action: PendingAction, gathered: Gathered) -> int:
+        """Return the dimensions of which a trajectory, which holds them for long, would take what callers have lent."""
+        if action.id not in self._trajectories:
+            return 0
+        return self._blocking.beyond_lent(action.demand, gathered.reserving)
+
+    def _pass_over(self, lane: Lane, lacking: int, heads: list[Head], gathered: Gathered) -> int:
+        """Return what the first of a lane blocks; if not those behind it that ask for something else, go on with them.
+
+        Args:
+            lane: the lane.
+            lacking: bits of the dimensions that its first lacks.
+            heads: gets the first of those to go on with.
+            gathered: the candidates so far.
+        """
+        action = lane.actions[0]
+        lent = bool(self._blocking.lent) and self._lent(action, gathered) > 0
+        blocks = self._blocking.blocks(action, lacking, lent)
+        if (
+            not (lane.alike or blocks & lane.mask)
+            and not self._blocking.concerning(action, blocks) & action.demand.dimensions
+        ):
+            for head in self._queue.split(lane):
+                heapq.heappush(heads, head)
+        return blocks
+
+    def _placed(self, action: PendingAction, this: Round, blocked: int, gathered: Gathered) -> tuple[Demand, int]:
         """Return what an action asks for at the best of its places, or itself and the dimensions that it lacks."""
         barred = this.deferred.get(action.id, 0) | self._blocking.concerning(action, blocked)
-        return self.placement.choose(action.demand, barred)
+        demand, lent = action.demand, self._lent(action, gathered)
+        if demand.places:
+            demand, lacking = self.placement.choose(demand, barred | lent)
+        else:
+            lacking = self._ledger.lacking(demand) | this.deferred.get(action.id, 0) | lent
+        if not lacking and self._blocking.lent and action.id in self._trajectories:
+            gathered.reserve(demand)
+        return demand, lacking
 
     def _take_exhausted(self, lane: Lane, gathered: Gathered) -> bool:
         """Take the first of a lane out of the queue as long as a budget leaves too little for it; whether any was."""

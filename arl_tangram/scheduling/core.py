@@ -93,10 +93,10 @@ class SchedulerCore:
         self._ledger = ledger = Ledger(topology)
         self._queue = queue = WaitingQueue(len(topology.dimensions))
         self._blocking = blocking = Blocking(ledger)
-        self._candidates = Candidates(ledger, queue, blocking)
+        self._trajectories = turns = Trajectories(len(topology.dimensions))
+        self._candidates = Candidates(ledger, queue, blocking, turns)
         self._planning = planning = Planning(topology, policy, self.durations, queue, ledger, blocking.kept)
         self._rounds = rounds = Rounds(ledger, queue)
-        self._trajectories = turns = Trajectories(len(topology.dimensions))
         self._nesting = nesting = Nesting(topology, ledger, turns, self._running, blocking.kept)
         self._joining = Joining(order, queue, rounds, planning, self.durations, nesting, turns)
         self._lending = Lending(nesting, ledger, queue, blocking, planning, turns, self._joining.join, self.note)
@@ -178,6 +178,7 @@ class SchedulerCore:
     def withdraw(self, action_id: int) -> None:
         """A waiting call or trajectory is not wanted any more; it held nothing."""
         if (action := self._trajectories.stop_waiting(action_id)) is not None:
+            self._starting.deferred.discard(action_id)
             self._nesting.end(action)
             self._wait_no_more(action)
             return

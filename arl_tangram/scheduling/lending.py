@@ -86,6 +86,7 @@ class Lending:
         caller = self._nesting.lend(running, now_s, cores=cores)
         if caller.cores:
             self._ledger.lend(self._nesting.cpu, caller.cores)
+            self._blocking.lend(self._nesting.cpu, caller.cores)
         self._blocking.keep(caller.kept)
         for dimension, _ in caller.kept:
             self._ledger.changed |= 1 << dimension  # who waits for it blocks others less now
@@ -157,6 +158,10 @@ class Lending:
         self._blocking.stop_keeping(caller.kept)
         if caller.cores:
             self._ledger.regain(self._nesting.cpu, caller.cores)
+            self._blocking.lend(self._nesting.cpu, -caller.cores)
+            if self._blocking.held_back:
+                self._blocking.held_back = False
+                self._ledger.changed |= 1 << self._nesting.cpu  # a trajectory may be admitted now
         self._nesting.regain(caller, now_s)
 
     def _want_no_more(self, caller: Caller, now_s: float) -> None:

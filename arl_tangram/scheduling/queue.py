@@ -3,6 +3,9 @@
 An action that does not fit blocks dimensions, not single actions, so a whole lane is passed over at
 once, and a walk over the queue costs the number of lanes and of candidates, not of those who wait.
 
+Actions inside of trajectories may share a lane with one that waits without blocking them (`blocking`). Such a lane is
+split: from then on there is one for each demand, as whoever asks for the same waits for the same.
+
 A lane is looked at again only if something changed for it: somebody joined it, or units of one of its dimensions
 returned. Those that share a dimension with such a lane count as changed too, because whoever is before them in order
 may block what they wait for.
@@ -34,16 +37,18 @@ class Lane:
         dimensions: the bits of the dimensions that each of them uses.
         actions: those that wait, and `dead` ones that do not any more.
         dead: how many.
+        alike: whether all of them have the same demand.
         changed: whether somebody joined since the last decision.
     """
 
-    __slots__ = ("actions", "changed", "dead", "dimensions", "mask")
+    __slots__ = ("actions", "alike", "changed", "dead", "dimensions", "mask")
 
-    def __init__(self, mask: int, dimensions: int) -> None:
+    def __init__(self, mask: int, dimensions: int, alike: bool) -> None:
         self.mask = mask
         self.dimensions = dimensions
         self.actions: deque[PendingAction] = deque()
         self.dead = 0
+        self.alike = alike
         self.changed = True
 
 
@@ -58,6 +63,7 @@ class WaitingQueue:
         self._masks = Masks(dimensions)
         self._lanes: dict[tuple[int, bool, int], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
+        self._split: set[tuple[int, bool]] = set()
         self._reached = 0
 
     def __len__(self) -> int:
@@ -122,6 +128,8 @@ class WaitingQueue:
             first = self.first(lane)
             if first is None:
                 del self._lanes[key]
+                if self._split:
+                    self._split &= {other[:2] for other in self._lanes}
             else:
                 heads.append((place(first), lane))
         self._reached = changed
@@ -132,6 +140,20 @@ class WaitingQueue:
         elif heads and not (heads[0][1].changed or heads[0][1].dimensions & changed):
             heads.clear()
         return heads
+
+    def split(self, lane: Lane) -> list[Head]:
+        """Let each demand of a lane have a lane of its own, and return the heads of those that its first is not in."""
+        if lane.alike:
+            return []
+        live = list(self._live(lane))
+        key = next(key for key, other in self._lanes.items() if other is lane)
+        del self._lanes[key]
+        self._split.add(key[:2])
+        for action in live:
+            self._lane(action).actions.append(action)
+        lanes = {id(action.demand): self._lane(action) for action in live[1:]}
+        lanes.pop(id(live[0].demand), None)
+        return [(place(lane.actions[0]), lane) for lane in lanes.values()]
 
     def settle(self) -> None:
         """Take note that a decision has looked at all that changed."""
@@ -193,9 +215,12 @@ class WaitingQueue:
         mask = self._masks.of(action)
         # What running actions have called may wait for each other: one that lacks something only holds up its equals.
         key = (mask, not demand.places, 0 if action.inherited is None else id(demand))
+        if self._split and key[:2] in self._split:
+            key = (*key[:2], id(demand))
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(mask & self._masks.new if demand.places else mask, demand.dimensions)
+            concerned = mask & self._masks.new if demand.places else mask
+            lane = self._lanes[key] = Lane(concerned, demand.dimensions, key[2] != 0)
         return lane
 
 

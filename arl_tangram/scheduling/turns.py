@@ -86,6 +86,10 @@ class Trajectories:
         """Return a trajectory, or None if there is none of this id."""
         return self._states.get(trajectory)
 
+    def __contains__(self, trajectory: int) -> bool:
+        """Whether a trajectory of this id is open, or waits to be."""
+        return trajectory in self._states
+
     def __getitem__(self, trajectory: int) -> TrajectoryState:
         """Return a trajectory."""
         return self._states[trajectory]

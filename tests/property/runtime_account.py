@@ -11,10 +11,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
+from arl_tangram import RunTimeout
 from arl_tangram.model.quantities import GIB
 from property.runtime_calls import Call
 from property.runtime_fuse import Fuse
-from property.runtime_kinds import BREAKER, FAILURES, KEYS, LIMITS, PAUSE_S, Limit
+from property.runtime_kinds import BREAKER, FAILURES, KEYS, LIMITS, PAUSE_S, Limit, OwnError
 from property.runtime_setup import Rollout, Setup, WatchedPool
 from property.stepped_loop import SteppedLoop
 
@@ -118,6 +119,11 @@ class Account:
 
     def is_infeasible(self, call: Call) -> bool:
         """Whether a call can never run here."""
+        if call.infeasible is None:
+            call.infeasible = self._never_fits(call)
+        return call.infeasible
+
+    def _never_fits(self, call: Call) -> bool:
         if call.rollout is not None and 0 < call.rollout.memory_gib < call.cost.memory_gib:
             return True
         least = min(call.cost.options, default=0.0)
@@ -133,7 +139,7 @@ class Account:
         for name, units in self.needs(call, {"keys": "#1"}, 0.0).items():
             limit = self.limits.get(name)
             if limit is not None and limit.window_s == math.inf:
-                running = [c.charges.get(name, []) for c in self.calls.values() if c.body_ended_at_s is None]
+                running = [charges for c, charges in self.windows[name] if charges is c.charges.get(name) and c.runs]
                 spent = self.used_of_limit(name) + self.maybe_used(name)
                 spent -= sum(units for charges in running for _, units in charges)
                 if units > self.capacity[name] - spent:
@@ -238,6 +244,21 @@ class Account:
                 more += less
                 if less < units:
                     charges.append((at_s, units - less))
+
+    # How calls end.
+
+    def tell_fuse(self, call: Call, error: BaseException | None) -> None:
+        """Tell the fuse how a call has ended, or an attempt of it."""
+        if BREAKER not in call.cost.quota:
+            return
+        if call.cancelled_at_s is not None:  # it may have ended by itself before its caller could see that
+            over_s = math.inf if call.options.timeout is None or call.began_at_s is None else call.options.timeout
+            ends_s = min(call.natural_at_s, (call.began_at_s or 0.0) + over_s)
+            if call.calls_others or ends_s <= call.cancelled_at_s:
+                self.fuse.certain = False
+        counts = call.script.retry_after_s is None and (error is None or isinstance(error, (OwnError, RunTimeout)))
+        if counts and call.began_at_s is not None:
+            self.fuse.count(call.began_at_s, self.now_s, failed=error is not None)
 
     # Turns.
 

@@ -36,6 +36,7 @@ class Call:
         infeasible_at_s: when there was too little for it while it waited.
         most_cores: how many cores there were when it was made.
         by_thread: whether a thread made it, so that calls made after it may reach the runtime before it.
+        infeasible: whether there is too little for it; None after that may have changed.
         unsure: whether it is not known what it asks for, or its place among others.
         interrupts: when it was told to end, and with what error.
         cancelled_at_s: when its caller was cancelled.
@@ -63,6 +64,7 @@ class Call:
     infeasible_at_s: list[float] = field(default_factory=list)
     most_cores: float = math.inf
     by_thread: bool = False
+    infeasible: bool | None = None
     unsure: bool = False
     interrupts: list[tuple[float, type[BaseException]]] = field(default_factory=list)
     cancelled_at_s: float | None = None
@@ -106,6 +108,11 @@ class Call:
     def calls_others(self) -> bool:
         """Whether its body makes calls."""
         return bool(self.script.children)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its body has not ended."""
+        return self.body_ended_at_s is None
 
     @property
     def rests(self) -> bool:

@@ -104,6 +104,18 @@ def check_nobody_is_lost(account: Account, statistics: Statistics) -> None:
             raise AssertionError(f"{call or 'a trajectory'} fits and does not start: {ways}")
 
 
+def check_breaker(account: Account, call: Call) -> None:
+    """See that the breaker lets a call begin."""
+    fuse = account.fuse
+    if BREAKER not in call.cost.quota or not fuse.certain or fuse.changed_at_s == account.now_s:
+        return
+    state = fuse.state(account.now_s)
+    assert state in {"closed", "probing"}, f"{call} began while the breaker was {state}"
+    if state == "probing":
+        others = [other for other in account.probes() if other is not call]
+        assert not others, f"{call} began beside the probe {others}"
+
+
 def told(account: Account, statistics: Statistics) -> str:
     """Return what there is, for whoever reads of a failure."""
     counts = f"{statistics.waiting} wait, {statistics.running} run, {statistics.lingering} linger"

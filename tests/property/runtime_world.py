@@ -15,7 +15,6 @@ from arl_tangram import (
     InfeasibleError,
     NoTrajectoryError,
     RuntimeClosedError,
-    RunTimeout,
     ShutdownError,
     UsageError,
 )
@@ -23,9 +22,10 @@ from arl_tangram.testing import assert_idle
 from property.runtime_account import Account, alike
 from property.runtime_bodies import action_of, block_for
 from property.runtime_calls import Call
-from property.runtime_kinds import BREAKER, Options, OwnError, Script
+from property.runtime_kinds import Options, OwnError, Script
 from property.runtime_laws import (
     check_account,
+    check_breaker,
     check_nobody_is_lost,
     check_nobody_waits_in_vain,
     check_sums,
@@ -98,6 +98,7 @@ class World(Account):
             self.pool.cores = int(capacity)  # which says what must be there at the end
         self.resized_at_s = self.now_s
         for call in self.calls.values():
+            call.infeasible = None
             if call.waits:
                 call.places.clear()
                 call.unsure = call.unsure or call.submitted_at_s == self.now_s
@@ -242,7 +243,7 @@ class World(Account):
         assert at_s is not None
         assert call.parent is not None or at_s <= self.halted_at_s, f"{call} began in the pause"
         self._check_order(call)
-        self._check_fuse(call)
+        check_breaker(self, call)
         call.holds = self.needs(call, keys, call.cores)
         for name in [n for n in call.holds if self.comes_back_by_time(n)]:
             charges = call.charges[name] = [(at_s + self.window_s(name), call.holds.pop(name))]
@@ -268,17 +269,6 @@ class World(Account):
                 return
         assert not line or call.attempts > 1 or call.unsure, f"{call} overtook {line[0]}"
 
-    def _check_fuse(self, call: Call) -> None:
-        """See that the breaker lets it begin."""
-        fuse = self.fuse
-        if BREAKER not in call.cost.quota or not fuse.certain or fuse.changed_at_s == self.now_s:
-            return
-        state = fuse.state(self.now_s)
-        assert state in {"closed", "probing"}, f"{call} began while the breaker was {state}"
-        if state == "probing":
-            others = [other for other in self.probes() if other is not call]
-            assert not others, f"{call} began beside the probe {others}"
-
     def _check_turn(self, call: Call, rollout: Rollout) -> None:
         """See that nobody else has the turn, and that nobody waits for it that came before."""
         for other in rollout.calls.values():
@@ -301,7 +291,7 @@ class World(Account):
         except BaseException as fault:  # noqa: BLE001 - raised by the next check, and not into the loop
             self.faults.append(fault)
         if call.began_at_s is not None:
-            self._tell_fuse(call, error)
+            self.tell_fuse(call, error)
         call.answered_at_s = self.now_s
         if call.began_at_s is None:
             self.pass_turn(call)
@@ -313,21 +303,9 @@ class World(Account):
     def _tried_again(self, call: Call, pause_s: float) -> None:
         """An attempt of a call has failed, and there will be another one."""
         with call.reporting():
-            self._tell_fuse(call, OwnError())
+            self.tell_fuse(call, OwnError())
             call.begin_again(pause_s)
             self.again[call.number] = call
-
-    def _tell_fuse(self, call: Call, error: BaseException | None) -> None:
-        if BREAKER not in call.cost.quota:
-            return
-        if call.cancelled_at_s is not None:  # it may have ended by itself before its caller could see that
-            over_s = math.inf if call.options.timeout is None or call.began_at_s is None else call.options.timeout
-            ends_s = min(call.natural_at_s, (call.began_at_s or 0.0) + over_s)
-            if call.calls_others or ends_s <= call.cancelled_at_s:
-                self.fuse.certain = False
-        counts = call.script.retry_after_s is None and (error is None or isinstance(error, (OwnError, RunTimeout)))
-        if counts and call.began_at_s is not None:
-            self.fuse.count(call.began_at_s, self.now_s, failed=error is not None)
 
     def _admitted(self) -> None:
         if self.now_s > self.halted_at_s:

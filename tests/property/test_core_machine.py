@@ -266,6 +266,9 @@ class Core(RuleBasedStateMachine):
                 # Trajectories hold what their own actions wait for: not to be solved by any order.
                 assert world.open_trajectories
                 assert any(world.exceeds_what_is_left(a.demand) for a in world.in_queue())
+                if not any(loan.wanted for loan in world.callers.loans.values()):
+                    inside = [a for a in world.in_queue() if a.trajectory is not None]
+                    assert not [a for a in inside if world.fits(a.demand)], "nobody else goes on before these"
                 world.close(next(iter(world.open_trajectories)))
             else:
                 break

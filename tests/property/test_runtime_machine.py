@@ -79,7 +79,7 @@ def _calls(scripts: st.SearchStrategy[Script]) -> st.SearchStrategy[tuple[tuple[
 LEAVES = _scripts(st.just(()))
 PARENTS = _scripts(_calls(LEAVES))
 SCRIPTS = LEAVES | LEAVES | LEAVES | PARENTS | _scripts(_calls(LEAVES | PARENTS))
-COUNTS = st.sampled_from([1, 1, 2, 5, 20, 60, 120])
+COUNTS = st.sampled_from([1, 1, 2, 5, 20, 60, 120, 240])
 PICK = st.integers(0, 1 << 16)
 
 

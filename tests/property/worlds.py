@@ -284,11 +284,11 @@ class World:
         for action_id in decisions.expired:
             self._leave(action_id)
         self._check_impossible(decisions, before)
-        for trajectory in decisions.opened:
-            self._opened(trajectory)
         for running in decisions.resumed:
             assert self.callers.loans.pop(running.pending.id).wanted
             assert self.running[running.pending.id] is running
+        for trajectory in decisions.opened:
+            self._opened(trajectory)
         for running in decisions.started:
             self._started(running)
         self._check_order(decisions.started)
@@ -404,6 +404,8 @@ class World:
             needs = self.needs(action.demand)
             first_everywhere = taken.isdisjoint(needs)
             taken |= needs.keys()
+            if action.id in self.opening and any(loan.cores for loan in self.callers.loans.values()):
+                first_everywhere &= needs.get(0, 0) <= self.cores_beside_callers()
             if first_everywhere and self.fits(action.demand):
                 assert self.may_wait_for_more(action.demand), f"{action} fits and does not start"
 
@@ -526,6 +528,14 @@ class World:
         request = self.opening.pop(trajectory)
         self.open_trajectories[trajectory] = _Open(request.demand)
         self._rate(request.demand)
+        reserved = dict(request.demand.fixed).get(0, 0)
+        if reserved and any(loan.cores for loan in self.callers.loans.values()):
+            assert self.cores_beside_callers() >= 0, "it holds what callers have lent, and may wait for what they keep"
+
+    def cores_beside_callers(self) -> int:
+        """Integer units that trajectories and callers leave, those included that callers have lent."""
+        held = sum(dict(state.demand.fixed).get(0, 0) for state in self.open_trajectories.values())
+        return self.capacity[0] - held - sum(granted(self.running[i]).get(0, 0) for i in self.callers.loans)
 
     def _started(self, running: RunningAction) -> None:
         action, demand = running.pending, running.pending.demand

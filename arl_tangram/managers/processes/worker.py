@@ -266,7 +266,8 @@ class Worker:
         os.close(self._process)
         self._disconnect()
         if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(WorkerGone(self._begun, exit_code, self._oom_kills, self._complaint, self._unguarded))
+            gone = WorkerGone(self._begun, exit_code, self._oom_kills, self._complaint, self._unguarded)
+            self._reply.set_exception(gone)
         if not self.ended.done():
             self.ended.set_result(None)
 
