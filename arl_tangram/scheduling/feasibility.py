@@ -14,6 +14,8 @@ from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, THREADS, Dimension, QuotaKey, Topology
 
+Units = list[tuple[int, int]]
+"""Pairs of a dimension's index and integer units of it."""
 LONGEST_S = 1e7
 """What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
 _MOST_PLACES = 256
@@ -67,7 +69,7 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
         reserved=reserved if spec.cost.minimum_cpu > 0 else 0,
         milli_cores=fraction,
     )
-    return _with_quotas(demand, quotas, len(memory)) if quotas else demand
+    return _with_quotas(demand, quotas, len(memory), topology) if quotas else demand
 
 
 def trajectory_demand(topology: Topology, *, memory_bytes: int, reserved: int) -> Demand:
@@ -145,8 +147,8 @@ def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[i
     return [(_dimension(spec, topology, MEMORY, amount, f"{amount / GIB:g} GiB of memory"), amount)]
 
 
-def _quotas(spec: ActionSpec, topology: Topology) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
-    """Yield the name of each quota that an action takes, and what it takes with each of the quota's keys."""
+def _quotas(spec: ActionSpec, topology: Topology) -> Iterator[tuple[str, list[tuple[int, Units]]]]:
+    """Yield the name of each quota that an action takes, and what it takes with each of the keys that have enough."""
     tokens = dict(spec.cost.tokens)
     for name, calls in spec.cost.quota:
         keys = topology.quotas.get(name)
@@ -156,10 +158,19 @@ def _quotas(spec: ActionSpec, topology: Topology) -> Iterator[tuple[str, list[li
                 f"{spec.name} asks for the quota {name!r}; this runtime has "
                 + (f"only {known}" if known else "no quotas")
             )
-        yield name, [_of_key(spec, topology, key, calls, tokens.get(name, 0)) for key in keys]
+        enough: list[tuple[int, Units]] = []
+        lacking: InfeasibleError | None = None
+        for number, key in enumerate(keys):
+            try:
+                enough.append((number, _of_key(spec, topology, key, calls, tokens.get(name, 0))))
+            except InfeasibleError as error:
+                lacking = lacking or error
+        if lacking is not None and not enough:
+            raise lacking
+        yield name, enough
 
 
-def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tokens: int) -> list[tuple[int, int]]:
+def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tokens: int) -> Units:
     """Return what an action takes with one key; also no tokens: it waits while those are overdrawn."""
     amounts = [(index, calls, "calls") for index in key.calls + key.concurrency]
     amounts += [(index, tokens, "tokens") for index in key.tokens]
@@ -170,22 +181,25 @@ def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tok
     ]
 
 
-def _with_quotas(demand: Demand, quotas: list[tuple[str, list[list[tuple[int, int]]]]], at: int) -> Demand:
+def _with_quotas(
+    demand: Demand, quotas: list[tuple[str, list[tuple[int, Units]]]], at: int, topology: Topology
+) -> Demand:
     """Return a demand with what it takes of quotas; with places, if there are several keys to choose from.
 
     Args:
         demand: what is taken beside.
-        quotas: by name and key, what is taken.
+        quotas: by name and the number of a key, what is taken.
         at: how many pairs of a dimension and units of the others come first.
+        topology: what there is.
     """
     ways = math.prod(len(keys) for _, keys in quotas)
     if ways > _MOST_PLACES:
         raise InfeasibleError(
             f"{demand.name} could take its quotas with {ways} combinations of their keys; {_MOST_PLACES} are the most"
         )
-    several = [name for name, keys in quotas if len(keys) > 1]
+    several = [name for name, _ in quotas if len(topology.quotas[name]) > 1]
     places: list[Demand] = []
-    for chosen in itertools.product(*(enumerate(keys) for _, keys in quotas)):
+    for chosen in itertools.product(*(keys for _, keys in quotas)):
         taken = [pair for _, pairs in chosen for pair in pairs]
         numbers = {name: number for (name, _), (number, _) in zip(quotas, chosen, strict=True)}
         places.append(

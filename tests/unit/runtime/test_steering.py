@@ -350,6 +350,24 @@ async def test_quotas_threads_and_memory_change_too() -> None:
         assert tg.statistics().dimensions["threads"].capacity == 1
 
 
+@virtual
+async def test_a_call_goes_to_a_key_that_still_has_enough() -> None:
+    @tangram.action(quota={"api": 2})
+    async def call_api() -> str | None:
+        return tangram.current_quota("api").key
+
+    async with Tangram(CountingPool(), Quota("api", calls=4, period_s=1, keys=("a", "b"))) as tg:
+        assert {await call_api() for _ in range(4)} == {"a", "b"}
+        tg.set_capacity("quota:api#1/calls", 1)
+        assert [await call_api() for _ in range(3)] == ["b"] * 3
+        tg.set_capacity("quota:api#2/calls", 1)
+        with pytest.raises(InfeasibleError, match="api"):
+            await call_api()
+        tg.set_capacity("quota:api#1/calls", 2)
+        assert await call_api() == "a"
+        assert_idle(tg)
+
+
 @pytest.mark.parametrize(
     ("name", "capacity", "says"),
     [
