@@ -80,8 +80,7 @@ class Candidates:
                     lacking |= this.deferred.get(action.id, 0)
             if lacking:
                 heapq.heappop(heads)
-                if not (lacking & ledger.budgets and self._take_exhausted(lane, gathered)):
-                    blocked |= self._pass_over(lane, lacking, heads, gathered)
+                blocked |= self._pass_over(lane, lacking, heads, this, gathered)
                 continue
             elastic = demand.elastic
             members = fixed if len(fixed) < _MOST_FIXED else None
@@ -118,16 +117,23 @@ class Candidates:
             return 0
         return self._blocking.beyond_lent(action.demand, gathered.reserving)
 
-    def _pass_over(self, lane: Lane, lacking: int, heads: list[Head], gathered: Gathered) -> int:
+    def _pass_over(self, lane: Lane, lacking: int, heads: list[Head], this: Round, gathered: Gathered) -> int:
         """Return what the first of a lane blocks; if not those behind it that ask for something else, go on with them.
 
         Args:
             lane: the lane.
             lacking: bits of the dimensions that its first lacks.
             heads: gets the first of those to go on with.
+            this: the round.
             gathered: the candidates so far.
         """
+        if lacking & self._ledger.budgets and self._take_exhausted(lane, gathered):
+            return 0
         action = lane.actions[0]
+        if action.demand.places:
+            lacking = self._own_lack(action, this, gathered)
+            if not lacking:
+                return 0
         lent = bool(self._blocking.lent) and self._lent(action, gathered) > 0
         blocks = self._blocking.blocks(action, lacking, lent)
         if (
@@ -149,6 +155,17 @@ class Candidates:
         if not lacking and self._blocking.lent and action.id in self._trajectories:
             gathered.reserve(demand)
         return demand, lacking
+
+    def _own_lack(self, action: PendingAction, this: Round, gathered: Gathered) -> int:
+        """Return the dimensions that an action with places lacks itself, in any of them.
+
+        What is only blocked for it, by one before it, is blocked for those whom that one's block concerns, and for
+        nobody else: not, say, for the calls of actions that keep what that one waits for.
+        """
+        lacking = this.deferred.get(action.id, 0) | self._lent(action, gathered)
+        for placed in action.demand.places:
+            lacking |= self._ledger.lacking(placed)
+        return lacking
 
     def _take_exhausted(self, lane: Lane, gathered: Gathered) -> bool:
         """Take the first of a lane out of the queue as long as a budget leaves too little for it; whether any was."""

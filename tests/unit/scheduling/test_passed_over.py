@@ -6,6 +6,7 @@ import pytest
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import CPU, MEMORY, Dimension, Topology
+from arl_tangram.scheduling import blocking
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.policies import paper
 from unit.scheduling.nested import Scene, cores
@@ -43,6 +44,24 @@ def test_one_that_waits_for_what_a_caller_keeps_passes_over_only_its_like_in_tra
     scene.finish(single)
     scene.core.close(second, 0.0)
     assert scene.started() == [call]
+    assert scene.refused == {}
+
+
+def test_one_with_places_that_lacks_nothing_itself_does_not_stand_before_calls(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is blocked for it, by one that waits for what a caller keeps, is not blocked for the call of that caller."""
+    monkeypatch.setattr(blocking, "_LOST_CHANCES", 0)  # who lacks one dimension blocks all of its dimensions
+    caller = scene.run(cores(0, threads=2))
+    scene.lend(caller)
+    unlucky = scene.submit(cores(500, threads=1, priority=-1))
+    place = cores(500, memory=1, priority=-1)
+    placed = scene.submit(Demand("placed", (), dimensions=place.dimensions, priority=-1, places=(place, place)))
+    call = scene.submit(cores(1000, name="call"), parent=caller)
+    assert call in scene.started()
+    scene.finish(call)
+    scene.finish(caller)
+    assert set(scene.started()) <= {unlucky, placed}
     assert scene.refused == {}
 
 
