@@ -33,14 +33,12 @@ class Opened:
     """What an open runtime consists of; made by `opened`.
 
     Attributes:
-        doorway: the way onto its loop.
         summary: what happened so far.
         dispatcher: the scheduler on the loop.
         workshop: what all calls share.
     """
 
-    def __init__(self, setup: Setup, doorway: Doorway, workshop: Workshop, summary: Summary) -> None:
-        self.doorway = doorway
+    def __init__(self, setup: Setup, workshop: Workshop, summary: Summary) -> None:
         self.summary = summary
         self.dispatcher = workshop.dispatcher
         self.workshop = workshop
@@ -155,7 +153,7 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         if breakers:
             workshop.breakers = Breakers(breakers, topology, dispatcher, partial(refuse, workshop))
         summary.opened(dispatcher.time())
-        parts = Opened(setup, doorway, workshop, summary)
+        parts = Opened(setup, workshop, summary)
         parts.closes(stack.pop_all())
     return parts
 

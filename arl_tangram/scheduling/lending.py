@@ -57,11 +57,6 @@ class Lending:
         self._note = note
         self._resuming: dict[int, Caller] = {}
 
-    @property
-    def anybody_resumes(self) -> bool:
-        """Whether an action waits for nothing but its cores."""
-        return bool(self._resuming)
-
     def needs(self, caller: Caller) -> int:
         """Return the cores that must be free for one that resumes.
 
