@@ -203,8 +203,9 @@ class Call:
             if self._ended_with_its_parent(error):
                 return
             late_s = math.inf  # the body that made it hears of its end when it has its cores and its turn back
-        if self.body_ended_at_s is not None and self.attempts <= self.options.retries:
-            allowed += [(kind, at_s) for at_s, kind in self.interrupts]  # instead of another attempt
+        if (ended_at_s := self.body_ended_at_s) is not None and self.attempts <= self.options.retries:
+            # Instead of another attempt: at once in the pause before it, else when the body has ended.
+            allowed += [(kind, max(at_s, ended_s)) for at_s, kind in self.interrupts for ended_s in (at_s, ended_at_s)]
         self._check_attempts(error)
         if not any(kind is got and at_s <= now_s <= at_s + late_s for kind, at_s in allowed):
             told = f"{error!r} at {now_s}; began {self.began_at_s}, interrupts {self.interrupts}, away {self.away_s}"
