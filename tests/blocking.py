@@ -23,12 +23,12 @@ class Exemption:
 
 EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("doorway.py", "do", "from another loop: what `statistics` and its kin ask is answered in one step"),
-    Exemption("managers/local/machine.py", "read_machine", "reads /proc and /sys once per pool; no disk"),
+    Exemption("managers/host/machine.py", "read_machine", "reads /proc and /sys once per pool; no disk"),
     Exemption("managers/local/pool.py", "manager", "resolves the path of its folder, once, before any action runs"),
-    Exemption("managers/local/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
-    Exemption("managers/local/cgroup.py", "set_quota", "the same for fractions of a core"),
+    Exemption("managers/host/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
+    Exemption("managers/host/cgroup.py", "set_quota", "the same for fractions of a core"),
     Exemption("managers/local/channel.py", "write_all", "copies 64 KiB at most, or arguments, to memory"),
-    Exemption("managers/local/owner.py", "new_name", "reads two entries of /proc, once per worker"),
+    Exemption("managers/host/owner.py", "new_name", "reads two entries of /proc, once per worker"),
     Exemption("managers/processes/preparation.py", "_folder", "asks for the current folder, once per worker"),
     Exemption("managers/processes/reference.py", "main_is_a_file", "one stat per call of a body in the script itself"),
     Exemption("managers/local/files.py", "resolve", "follows the links of one path: a few lstat calls"),

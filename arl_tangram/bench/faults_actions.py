@@ -14,7 +14,7 @@ from arl_tangram.bench import faults_bodies
 from arl_tangram.bench.faults_bodies import FAULTS, LONG_S
 from arl_tangram.bench.faults_cases import DEAF_S, Case, Kind
 from arl_tangram.bench.faults_left import VARIABLE
-from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.environment import SANDBOX_VARIABLE
 
 SMALL_GIB = 0.25
 _NO_SANDBOX = frozenset({Kind.LOOP, Kind.THREAD, Kind.PROCESS})

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from arl_tangram.managers import threads
-from arl_tangram.managers.local.hierarchy import read_hierarchies
+from arl_tangram.managers.host.hierarchy import read_hierarchies
+from arl_tangram.managers.host.owner import CGROUP_PREFIX
 from arl_tangram.managers.local.keeper import descendants
-from arl_tangram.managers.local.owner import CGROUP_PREFIX
 
 BODY_THREAD = "arl_tangram body"
 

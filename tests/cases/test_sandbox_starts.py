@@ -11,7 +11,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import LocalPool, SandboxStartError
-from arl_tangram.managers.local.cgroup import SandboxGroup
+from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import Site

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arl_tangram.errors import ConfigurationError, UsageError
-from arl_tangram.managers.local.machine import read_machine
+from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.manager import CpuManager, ManagedSandbox
 from arl_tangram.testing import FakePool

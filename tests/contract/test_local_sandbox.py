@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from arl_tangram.managers.local.machine import read_machine
+from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
 from contract.sandbox_contract import SandboxContract

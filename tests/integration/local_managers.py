@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from arl_tangram.managers.local.machine import read_machine
+from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
 

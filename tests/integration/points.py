@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from arl_tangram.managers.local.hierarchy import read_hierarchies
+from arl_tangram.managers.host.hierarchy import read_hierarchies
 from leftovers import children, descriptors
 
 DoStruck = Callable[[Coroutine[Any, Any, Any]], Awaitable[asyncio.Task[Any]]]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.local.hierarchy import read_hierarchies
-from arl_tangram.managers.local.owner import CGROUP_PREFIX
+from arl_tangram.managers.host.hierarchy import read_hierarchies
+from arl_tangram.managers.host.owner import CGROUP_PREFIX
 
 pytestmark = pytest.mark.usefixtures("bwrap")
 

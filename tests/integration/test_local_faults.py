@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError
-from arl_tangram.managers.local import cgroup, destroy
+from arl_tangram.managers.host import cgroup
+from arl_tangram.managers.host.hierarchy import read_hierarchies
+from arl_tangram.managers.host.owner import CGROUP_PREFIX
+from arl_tangram.managers.local import destroy
 from arl_tangram.managers.local import isolation as isolation_module
-from arl_tangram.managers.local.hierarchy import read_hierarchies
-from arl_tangram.managers.local.owner import CGROUP_PREFIX
 from arl_tangram.managers.local.site import IsolationChoice
 from contract.sandbox_contract import mark, processes, shell, until_there_is, visible_cores
 from integration.local_managers import keepers, local_manager

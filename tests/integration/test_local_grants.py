@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.host.machine import parse_cpulist
 from arl_tangram.managers.local import LocalPool
-from arl_tangram.managers.local.machine import parse_cpulist
 from arl_tangram.managers.local.site import IsolationChoice
 from contract.sandbox_contract import longest_turn_s, mark, processes, shell, until_there_is, visible_cores
 from integration.local_managers import keepers, local_manager

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import anyio
 
 from arl_tangram.errors import SandboxLostError
+from arl_tangram.managers.capture import Capture
 from arl_tangram.managers.local.channel import Channel, close_all, memory_file
-from arl_tangram.managers.local.output import Capture, FileOutput, Output, PipeOutput
+from arl_tangram.managers.local.output import FileOutput, Output, PipeOutput
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s

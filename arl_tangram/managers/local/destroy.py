@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from arl_tangram.managers.local.cgroup import SandboxGroup
+from arl_tangram.managers.host.cgroup import SandboxGroup
+from arl_tangram.managers.host.owner import kill_marked
 from arl_tangram.managers.local.keeper import children, descendants, kill_tree
-from arl_tangram.managers.local.owner import kill_marked
 
 TREE_LIMIT_S = 1.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from arl_tangram.errors import SandboxPathError
-from arl_tangram.managers.local.trees import copy_tree, remove_tree
+from arl_tangram.managers.host.trees import copy_tree, remove_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,18 @@ from typing import TypeVar
 import anyio
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError, UsageError
-from arl_tangram.managers.local.cgroup import SandboxGroup
+from arl_tangram.managers.cores import Cores, Placement
+from arl_tangram.managers.environment import SANDBOX_VARIABLE, inherited
+from arl_tangram.managers.host.cgroup import SandboxGroup
+from arl_tangram.managers.host.machine import Machine
+from arl_tangram.managers.lease import SandboxLease
 from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
-from arl_tangram.managers.local.cores import Cores, Placement
 from arl_tangram.managers.local.destroy import destroy, force
-from arl_tangram.managers.local.environment import SANDBOX_VARIABLE, inherited
-from arl_tangram.managers.local.lease import LocalLease
-from arl_tangram.managers.local.machine import Machine
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
-from arl_tangram.managers.local.usage import UsageMeter
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_whole, in_words
+from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 from arl_tangram.uninterrupted import finish_anyway, in_thread
@@ -170,7 +170,7 @@ class LocalManager:
         key = next(self._lease_numbers)
         moved = self._cores.take(key, milli_cores, beyond=again)
         meter = UsageMeter()
-        lease = LocalLease(
+        lease = SandboxLease(
             own, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)
         )
         if own is not None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.local.machine import read_machine
+from arl_tangram.managers.host.machine import read_machine
+from arl_tangram.managers.host.owner import default_root
 from arl_tangram.managers.local.manager import LocalManager
-from arl_tangram.managers.local.owner import default_root
 from arl_tangram.managers.local.site import IsolationChoice
 from arl_tangram.managers.manager import CpuManager
 from arl_tangram.model.quantities import GIB

@@ -9,18 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 
 from arl_tangram.errors import SandboxLostError, UsageError, WrongLoopError
-from arl_tangram.managers.local.cgroup import SandboxGroup
+from arl_tangram.managers.arguments import check_command
+from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.environment import granted
+from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.local.commands import Command, Commands, NotStartedError
-from arl_tangram.managers.local.cores import Placement
-from arl_tangram.managers.local.environment import granted
 from arl_tangram.managers.local.files import Folders
-from arl_tangram.managers.local.usage import UsageMeter
 from arl_tangram.managers.manager import no_cores
+from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
 
@@ -83,7 +84,7 @@ class LocalSandbox:
             UsageError: no action has cores in this sandbox now; the running one may have lent them.
         """
         entered_s = time.monotonic()
-        _check(argv, stdin, env, timeout, max_output_bytes)
+        check_command(argv, stdin, env, timeout, max_output_bytes)
         self._check_loop()
         self._commands.check()
         grant, meter = self._check_granted(), self._meter
@@ -226,26 +227,3 @@ class LocalSandbox:
 async def _joined(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
     task.result()
-
-
-def _check(argv: object, stdin: object, env: object, timeout: float | None, max_output_bytes: object) -> None:
-    """Check what agents' tools hand over, which is often not what the types say."""
-    words = list(cast(Sequence[object], argv)) if isinstance(argv, Sequence) else [None]
-    if isinstance(argv, (str, bytes)) or not all(isinstance(word, str) for word in words):
-        raise TypeError(f"argv must be a list of strings, no shell is involved: {argv!r}")
-    if not words or not words[0]:
-        raise ValueError("argv is empty: a program is needed")
-    if not isinstance(stdin, (bytes, bytearray, memoryview)):
-        raise TypeError(f"stdin takes bytes, not {type(stdin).__name__}")
-    pairs = list(cast(Mapping[object, object], env).items()) if isinstance(env, Mapping) else []
-    texts = [*words, *(text for pair in pairs for text in pair)]
-    if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"env takes {{name: text}}, not {env!r}")
-    if any("\0" in str(text) for text in texts):
-        raise ValueError("a zero byte in argv or env")
-    if any("=" in str(name) or not name for name, _ in pairs):
-        raise ValueError("an empty name or '=' in the name of a variable")
-    if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
-        raise ValueError(f"timeout must be positive, not {timeout!r}")
-    if isinstance(max_output_bytes, bool) or not isinstance(max_output_bytes, int) or max_output_bytes <= 0:
-        raise ValueError(f"max_output_bytes must be a positive whole number, not {max_output_bytes!r}")

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.local.cgroup import NOTHING, CgroupTree, SandboxGroup, plant
+from arl_tangram.managers.host.cgroup import NOTHING, CgroupTree, SandboxGroup, plant
+from arl_tangram.managers.host.hierarchy import read_hierarchies
+from arl_tangram.managers.host.owner import CGROUP_PREFIX, Owner, claim, default_root, make_root, remove_cgroups, sweep
+from arl_tangram.managers.host.trees import remove_tree
 from arl_tangram.managers.local.files import Folders
-from arl_tangram.managers.local.hierarchy import read_hierarchies
 from arl_tangram.managers.local.isolation import Isolation, find_isolation, without_bwrap
-from arl_tangram.managers.local.owner import CGROUP_PREFIX, Owner, claim, default_root, make_root, remove_cgroups, sweep
-from arl_tangram.managers.local.trees import remove_tree
 
 IsolationChoice = Literal["auto", "bwrap", "none"]
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TypeVar
 
 from arl_tangram.errors import BodyExitedError, OutOfMemoryError, UsageError, WorkerDiedError, WorkerStartError
-from arl_tangram.managers.local.environment import granted
-from arl_tangram.managers.local.owner import kill_marked
+from arl_tangram.managers.environment import granted
+from arl_tangram.managers.host.owner import kill_marked
 from arl_tangram.managers.processes import place
 from arl_tangram.managers.processes.call import Call, Grant, PackedCall
 from arl_tangram.managers.processes.frames import Frame, oom_kills

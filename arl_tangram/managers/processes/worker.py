@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from arl_tangram.managers.child import start
-from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.host.owner import new_name
 from arl_tangram.managers.local.keeper import descendants, send_signal
-from arl_tangram.managers.local.owner import new_name
 from arl_tangram.managers.processes.boot import CHANNEL
 from arl_tangram.managers.processes.call import Call
 from arl_tangram.managers.processes.frames import Assembler, Frame, Kind

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import SandboxPathError
+from arl_tangram.managers.host.trees import remove_tree
 from arl_tangram.managers.local.files import Folders
-from arl_tangram.managers.local.trees import remove_tree
 
 NOBODY = 65534
 

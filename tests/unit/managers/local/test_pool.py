@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from arl_tangram.errors import ConfigurationError, UsageError
+from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local import LocalPool
-from arl_tangram.managers.local.machine import read_machine
 
 
 def test_by_default_it_has_what_this_process_may_use() -> None:

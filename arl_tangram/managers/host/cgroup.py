@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from arl_tangram.managers.local.hierarchy import FILES, Hierarchy
+from arl_tangram.managers.host.hierarchy import FILES, Hierarchy
 
 PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000  # the kernel refuses less

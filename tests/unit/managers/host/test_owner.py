@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.local import owner
+from arl_tangram.managers.host import owner
 
 
 def dead_name() -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.local.hierarchy import read_hierarchies
-from arl_tangram.managers.local.machine import parse_cpulist, read_machine
+from arl_tangram.managers.host.hierarchy import read_hierarchies
+from arl_tangram.managers.host.machine import parse_cpulist, read_machine
 
 GIB = 1 << 30
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from arl_tangram.managers.local.hierarchy import Hierarchy, read_hierarchies
+from arl_tangram.managers.host.hierarchy import Hierarchy, read_hierarchies
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.managers.local.usage import UsageMeter
+from arl_tangram.managers.usage import UsageMeter
 
 
 def test_calls_one_after_the_other() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.local.cgroup import CgroupTree, SandboxGroup, plant
-from arl_tangram.managers.local.hierarchy import Hierarchy
+from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant
+from arl_tangram.managers.host.hierarchy import Hierarchy
 
 V2_NAMES = ("cpu", "cpuset", "memory", "pids", "freezer")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.managers.local.cores import Cores
+from arl_tangram.managers.cores import Cores
 
 
 def ceil(milli_cores: int) -> int:

@@ -1,20 +1,44 @@
-"""Cores in use by one running action on this machine."""
+"""Cores in use by one running action, in a sandbox or by a host body."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from arl_tangram.managers.local.sandbox import LocalSandbox
-from arl_tangram.managers.local.usage import UsageMeter
 from arl_tangram.managers.manager import ExecUsage
+from arl_tangram.managers.usage import UsageMeter
 
 
-class LocalLease:
-    """Cores in use by one running action; made by `LocalManager.lease`."""
+class Killable(Protocol):
+    """A sandbox, as far as the end of an action is concerned."""
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether something that was started in it may be alive."""
+        ...
+
+    async def kill(self) -> None:
+        """Kill everything that was started in it, and start nothing more; bounded, also when cancelled.
+
+        Raises:
+            SandboxLostError: something survived, and the sandbox was destroyed.
+        """
+        ...
+
+
+class SandboxLease:
+    """Cores in use by one running action.
+
+    Args:
+        sandbox: where its commands run, or None for a host body.
+        meter: adds up what its commands take.
+        core_ids: asks for the host's numbers of the cores.
+        release: gives the cores back.
+    """
 
     def __init__(
         self,
-        sandbox: LocalSandbox | None,
+        sandbox: Killable | None,
         meter: UsageMeter,
         core_ids: Callable[[], tuple[int, ...]],
         release: Callable[[], None],

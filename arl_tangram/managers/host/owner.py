@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.local.cgroup import kill_group, remove_group
-from arl_tangram.managers.local.environment import SANDBOX_VARIABLE
-from arl_tangram.managers.local.hierarchy import Hierarchy
-from arl_tangram.managers.local.trees import remove_tree
+from arl_tangram.managers.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.host.cgroup import kill_group, remove_group
+from arl_tangram.managers.host.hierarchy import Hierarchy
+from arl_tangram.managers.host.trees import remove_tree
 
 CGROUP_PREFIX = "arl_tangram-"
 KILL_LIMIT_S = 2.0

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from arl_tangram.managers.local.environment import GRANT_VARIABLES, granted, inherited
+from arl_tangram.managers.environment import GRANT_VARIABLES, granted, inherited
 
 
 def test_secrets_stay_with_the_trainer() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.managers.local.output import CHUNK_BYTES, Capture
+from arl_tangram.managers.capture import Capture
+
+PIECE_BYTES = 1 << 16
 
 
 @given(st.integers(1, 50), st.lists(st.binary(max_size=40), max_size=20))
@@ -22,6 +24,6 @@ def test_head_and_tail_are_those_of_the_whole(limit: int, pieces: list[bytes]) -
 def test_a_long_stream_is_cut_while_it_streams() -> None:
     capture = Capture(10)
     for number in range(200):
-        capture.add(b"%05d" % number * (CHUNK_BYTES // 5))
-        assert capture.held < 4 * CHUNK_BYTES
+        capture.add(b"%05d" % number * (PIECE_BYTES // 5))
+        assert capture.held < 4 * PIECE_BYTES
     assert capture.content() == b"00000" + b"00199"
