@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from arl_tangram.errors import (
+    AllocationError,
     BackendDownError,
     BodyCancelledError,
     BodyExitedError,
@@ -34,7 +35,8 @@ from arl_tangram.managers.breaker import MOST_AT_ONCE, Breaker, BreakerState, Ci
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.topology import Topology
 
-_NOT_THE_BACKEND = (
+NOT_THE_BACKEND: tuple[type[Exception], ...] = (
+    AllocationError,
     BackendDownError,
     BodyCancelledError,
     BodyExitedError,
@@ -53,7 +55,11 @@ _NOT_THE_BACKEND = (
     WorkerDiedError,
     WorkerStartError,
 )
-# Not `InfrastructureError` itself: bodies raise that, or a subclass of their own, to have a sample masked.
+"""Failures of ours, of the body or of its caller.
+
+Not `InfrastructureError` itself: bodies raise that, or a subclass of their own, to have a sample masked.
+"""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -249,4 +255,4 @@ class Breakers:
 
 
 def _blames_the_backend(error: BaseException) -> bool:
-    return isinstance(error, Exception) and not isinstance(error, _NOT_THE_BACKEND)
+    return isinstance(error, Exception) and not isinstance(error, NOT_THE_BACKEND)

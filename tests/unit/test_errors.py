@@ -1,0 +1,37 @@
+"""Every kind of error has a verdict: whether a call is tried again after it, and whether a backend is to blame."""
+
+from __future__ import annotations
+
+import pytest
+
+from arl_tangram import errors
+from arl_tangram.managers.breakers import NOT_THE_BACKEND
+from arl_tangram.retrying import NEVER
+
+KINDS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.TangramError) and kind.__module__ == errors.__name__
+}
+# Tried again, if the action's `retry_on` has it.
+AGAIN = {
+    "AllocationError", "BodyExitedError", "ConfigurationError", "DefinitionError", "InfrastructureError",
+    "MissingExtraError", "OutOfMemoryError", "RemoteError", "ResultError", "RunTimeout", "SandboxLostError",
+    "SandboxPathError", "SandboxStartError", "TangramError", "TraceFormatError", "WorkerDiedError", "WorkerStartError",
+}  # fmt: skip
+# What a quota's breaker counts as a failure of what is behind the quota: the rest is ours, the body's or the caller's.
+BACKENDS = {"InfrastructureError", "MissingExtraError", "RemoteError", "RunTimeout", "TangramError", "TraceFormatError"}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_an_error_is_retried_or_never(name: str) -> None:
+    assert issubclass(KINDS[name], NEVER) == (name not in AGAIN)
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_an_error_is_blamed_on_the_backend_or_not(name: str) -> None:
+    assert issubclass(KINDS[name], NOT_THE_BACKEND) == (name not in BACKENDS)
+
+
+def test_no_verdict_is_left_over() -> None:
+    assert set(KINDS) >= AGAIN | BACKENDS
