@@ -5,6 +5,7 @@ from __future__ import annotations
 from arl_tangram.action import Action, AsyncAction, BoundAction, SyncAction, action, run
 from arl_tangram.context import current_allocation, current_quota, current_sandbox
 from arl_tangram.errors import (
+    AllocationError,
     ArgumentsError,
     BackendDownError,
     BodyCancelledError,
@@ -38,6 +39,7 @@ from arl_tangram.errors import (
     WrongLoopError,
 )
 from arl_tangram.managers.breaker import Breaker
+from arl_tangram.managers.docker.pool import DockerHost, DockerPool
 from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.mapping import Failure, map  # noqa: A004 - used as tangram.map
@@ -54,6 +56,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Action",
     "Allocation",
+    "AllocationError",
     "Amdahl",
     "ArgumentsError",
     "AsyncAction",
@@ -64,6 +67,8 @@ __all__ = [
     "Breaker",
     "ConfigurationError",
     "DefinitionError",
+    "DockerHost",
+    "DockerPool",
     "Elastic",
     "ExecResult",
     "Failure",

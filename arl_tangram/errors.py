@@ -29,6 +29,7 @@
         ├── QueueTimeout (TimeoutError)      waited longer than `queue_timeout`
         ├── SandboxStartError (OSError)      a sandbox could not be created
         ├── SandboxLostError (OSError)       a sandbox died while it was in use
+        ├── AllocationError (OSError)        what was granted to a sandbox is not what is in effect there
         ├── WorkerStartError (OSError)       a worker process could not be started
         ├── WorkerDiedError (OSError)        a worker process was killed while a body ran in it
         ├── BackendDownError (OSError)       what is behind a quota with a breaker has failed again and again
@@ -172,6 +173,10 @@ class SandboxStartError(InfrastructureError, OSError):
 
 class SandboxLostError(InfrastructureError, OSError):
     """A sandbox died while it was in use."""
+
+
+class AllocationError(InfrastructureError, OSError):
+    """What was granted to a sandbox is not what is in effect there; the message says both. Its commands do not run."""
 
 
 class WorkerStartError(InfrastructureError, OSError):

@@ -51,6 +51,7 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
         overhead_s,
         usage.cpu_s,
         milli_cores / MILLI,
+        pending.demand.node,
     )
 
 

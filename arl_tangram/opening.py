@@ -127,12 +127,14 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         stack.callback(on_closed)
         stack.push_async_callback(doorway.aclose)
         cpu = None if setup.pool is None else setup.pool.manager()
+        if cpu is not None:
+            stack.push_async_callback(cpu.aclose)
+            await cpu.prepare()
         topology = setup.topology(cpu)
         sink = _sink(setup, topology)
         if sink is not None:
             stack.push_async_callback(sink.aclose)
         if cpu is not None:
-            stack.push_async_callback(cpu.aclose)
             await cpu.start()
         summary = Summary(topology)
         core = SchedulerCore(

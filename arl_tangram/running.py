@@ -364,12 +364,13 @@ class Run:
     @property
     def allocation(self) -> Allocation:
         """What it was granted."""
-        cost = self._invocable.spec.cost
+        cost, node = self._invocable.spec.cost, self.running.pending.demand.node
         return Allocation(
             cores=self.milli_cores / MILLI if self.milli_cores % MILLI else self.milli_cores // MILLI,
             core_ids=() if self.cores is None else self.cores.core_ids,
             memory_gib=cost.memory_bytes / GIB,
             quota={name: amount / MILLI for name, amount in cost.quota},
+            node=None if node is None else self._workshop.dispatcher.core.topology.nodes[node].name,
         )
 
     def quota(self, name: str) -> QuotaHandle | None:

@@ -35,7 +35,7 @@ from arl_tangram.managers.processes import place
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import CPU, MEMORY, is_breaker
+from arl_tangram.model.topology import is_breaker, resource_of
 from arl_tangram.opening import opened
 from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.scheduling.order import Order
@@ -375,7 +375,7 @@ class Tangram:
             raise ConfigurationError(f"there is no resource {name!r}; there are {known}")
         dimension = topology.dimensions[topology.index[name]]
         units = capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError)
-        if name in {CPU, MEMORY} and self._workshop.cpu is not None:
+        if resource_of(name) is not None and self._workshop.cpu is not None:
             self._workshop.cpu.check_capacity(name, units)
             self._workshop.cpu.resize(name, units)
         self._dispatcher.set_capacity(topology.index[name], units)
@@ -432,7 +432,8 @@ class Tangram:
     def _report(self) -> str:
         self._dispatcher.tell()
         now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
-        notes = () if self._workshop.breakers is None else self._workshop.breakers.notes(now_s)
+        cpu, breakers = self._workshop.cpu, self._workshop.breakers
+        notes = (*(() if cpu is None else cpu.notes()), *(() if breakers is None else breakers.notes(now_s)))
         return render(self._opened.summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
 
     def describe(self) -> str:

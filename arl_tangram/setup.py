@@ -12,7 +12,7 @@ from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.manager import CpuManager, CpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import seconds, whole
-from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology
+from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology, resource_of
 from arl_tangram.scheduling.order import Order, order_of
 from arl_tangram.scheduling.policies import Plan, Policy, elastic
 from arl_tangram.scheduling.policies.own import policy_of
@@ -92,6 +92,7 @@ def checked(
 
 
 def cores_of(cpu: CpuManager | None) -> int:
-    """Return how many cores there are: those of the pool, else those that this process may use."""
-    offered = [d.capacity // d.scale for d in (cpu.dimensions() if cpu is not None else ()) if d.name == CPU]
-    return offered[0] if offered else len(os.sched_getaffinity(0))
+    """Return how many cores there are: those of all nodes of the pool, else those that this process may use."""
+    dimensions = cpu.dimensions() if cpu is not None else ()
+    offered = [d.capacity // d.scale for d in dimensions if resource_of(d.name) == CPU]
+    return sum(offered) if offered else len(os.sched_getaffinity(0))

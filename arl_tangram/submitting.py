@@ -14,7 +14,7 @@ from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAct
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.retrying import closed_meanwhile
 from arl_tangram.running import Run
-from arl_tangram.scheduling.feasibility import resolve
+from arl_tangram.scheduling.feasibility import in_sandbox, resolve
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -34,7 +34,8 @@ class Submitting:
         self._runtime = runtime
         self._workshop = workshop
         self._reserved = reserved_cores * MILLI
-        self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
+        self._host = None if workshop.cpu is None else workshop.cpu.host_node()
+        self._demands: dict[tuple[int, int, int, int | None], tuple[ActionSpec, Demand]] = {}
         self._plain: dict[int, Demand] = {}
 
     def call(self, action: Invocable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
@@ -58,7 +59,7 @@ class Submitting:
             if trajectory.runtime is not self._runtime:
                 trajectory = None
         sandbox = None
-        if trajectory is not None and action.spec.kind is BodyKind.ASYNC and action.spec.cost.minimum_cpu > 0:
+        if trajectory is not None and in_sandbox(action.spec):
             sandbox = trajectory.sandbox
         demand = self._plain.get(id(action.spec)) if trajectory is None else None
         if demand is None:
@@ -120,14 +121,17 @@ class Submitting:
 
     def _demand(self, spec: ActionSpec, trajectory: Trajectory | None) -> Demand:
         """Return the cost in this runtime's units; resolved once for all calls that stand alike."""
-        reserved, held = (0, 0) if trajectory is None else (self._reserved, trajectory.memory_bytes)
-        known = self._demands.get((id(spec), reserved, held))
+        reserved, held, node = 0, 0, None
+        if trajectory is not None:
+            reserved, held, node = self._reserved, trajectory.memory_bytes, trajectory.node
+        known = self._demands.get((id(spec), reserved, held, node))
         if known is not None:
             return known[1]
-        demand = resolve(spec, self._workshop.dispatcher.core.topology, reserved=reserved, memory_held=held)
+        topology = self._workshop.dispatcher.core.topology
+        demand = resolve(spec, topology, node=node, host=self._host, reserved=reserved, memory_held=held)
         if len(self._demands) >= _MOST_DEMANDS:  # `with_options` in a loop must not grow without bound
             self.forget()
-        self._demands[id(spec), reserved, held] = (spec, demand)  # it keeps the spec, so that the id stays its own
+        self._demands[id(spec), reserved, held, node] = (spec, demand)  # it keeps the spec: the id stays its own
         if trajectory is None:
             self._plain[id(spec)] = demand
         return demand

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
 from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, no_cores
-from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, whole
+from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, is_name, whole
 from arl_tangram.model.sandbox import ExecResult
-from arl_tangram.model.topology import CPU, MEMORY, Dimension
+from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 from arl_tangram.runtime import Tangram
 
 _NOTHING = ExecResult(exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNode:
+    """One of several nodes of a `FakePool`.
+
+    Attributes:
+        name: unique in its pool; its cores are `cpu@NAME` in the statistics.
+        cores: whole cores, from 1.
+        memory_gib: GiB of memory.
+        sandboxes: how many sandboxes there can be at once, from 1; None for any number.
+    """
+
+    name: str
+    cores: int = 8
+    memory_gib: float = 64
+    sandboxes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name) or "@" in self.name:
+            raise ConfigurationError(f"FakeNode(name={self.name!r}): a name without @ is needed")
+        _check_size("FakeNode", self.cores, self.memory_gib, self.sandboxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +50,51 @@ class FakePool:
         cores: whole cores, from 1.
         memory_gib: GiB of memory.
         on_exec: what a command does, from its argv; by default it succeeds and prints nothing.
+        sandboxes: how many sandboxes there can be at once, from 1; None for any number.
+        nodes: what stands for several machines, instead of `cores`, `memory_gib` and `sandboxes`.
+        host: the number of the node where bodies without a sandbox run; None if that is none of them.
     """
 
     cores: int = 8
     memory_gib: float = 64
     on_exec: Callable[[Sequence[str]], ExecResult] = lambda _argv: _NOTHING
+    sandboxes: int | None = None
+    nodes: Sequence[FakeNode] = ()
+    host: int | None = 0
 
     def __post_init__(self) -> None:
-        whole(self.cores, "FakePool(cores=)", ConfigurationError, least=1)
-        bytes_of_gib(self.memory_gib, "FakePool(memory_gib=)", ConfigurationError)
+        _check_size("FakePool", self.cores, self.memory_gib, self.sandboxes)
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"FakePool(nodes=): two nodes have the same name: {', '.join(names)}")
+        if self.host is not None and not 0 <= self.host < max(len(names), 1):
+            raise ConfigurationError(f"FakePool(host={self.host!r}): there are {max(len(names), 1)} nodes, from 0")
 
     def manager(self) -> FakeManager:
         """Return a new manager for one runtime."""
         return FakeManager(self)
+
+    def dimensions(self) -> list[list[Dimension]]:
+        """Return what each node offers."""
+        if not self.nodes:
+            return [_dimensions("", self.cores, self.memory_gib, self.sandboxes)]
+        return [_dimensions(node.name, node.cores, node.memory_gib, node.sandboxes) for node in self.nodes]
+
+
+def _check_size(of: str, cores: object, memory_gib: object, sandboxes: object) -> None:
+    whole(cores, f"{of}(cores=)", ConfigurationError, least=1)
+    bytes_of_gib(memory_gib, f"{of}(memory_gib=)", ConfigurationError)
+    if sandboxes is not None:
+        whole(sandboxes, f"{of}(sandboxes=)", ConfigurationError, least=1)
+
+
+def _dimensions(node: str, cores: int, memory_gib: float, sandboxes: int | None) -> list[Dimension]:
+    memory = bytes_of_gib(memory_gib, "memory_gib", ConfigurationError)
+    offered = [
+        Dimension(on_node(CPU, node), cores * MILLI, MILLI),
+        Dimension(on_node(MEMORY, node), memory, GIB),
+    ]
+    return offered if sandboxes is None else [*offered, Dimension(on_node(SANDBOXES, node), sandboxes)]
 
 
 class FakeManager:
@@ -48,23 +103,35 @@ class FakeManager:
     def __init__(self, pool: FakePool) -> None:
         self._pool = pool
         self._ids = itertools.count(1)
-        memory = bytes_of_gib(pool.memory_gib, "memory_gib", ConfigurationError)
-        self._capacity = {CPU: pool.cores * MILLI, MEMORY: memory}
-        self._milli_used = 0
+        nodes = pool.dimensions()
+        self._cpu = [offered[0].name for offered in nodes]
+        self._dimensions = {dimension.name: dimension for offered in nodes for dimension in offered}
+        self._milli_used: Counter[int] = Counter()
         self.sandboxes: set[FakeSandbox] = set()
 
     @property
     def milli_free(self) -> int:
-        """Milli-cores that can be granted now."""
-        return max(0, self._capacity[CPU] - self._milli_used)
+        """Milli-cores that can be granted now, on all nodes."""
+        return sum(map(self.milli_free_on, range(len(self._cpu))))
+
+    def milli_free_on(self, node: int) -> int:
+        """Return the milli-cores that can be granted now on one node."""
+        return max(0, self._dimensions[self._cpu[node]].capacity - self._milli_used[node])
+
+    async def prepare(self) -> None:
+        """All is known already."""
+
+    def host_node(self) -> int | None:
+        """Return the number of the node where bodies without a sandbox run."""
+        return self._pool.host
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers."""
-        return Dimension(CPU, self._capacity[CPU], MILLI), Dimension(MEMORY, self._capacity[MEMORY], GIB)
+        return tuple(self._dimensions.values())
 
     def check_capacity(self, name: str, capacity: int) -> None:
-        """Any whole number of cores or bytes will do."""
-        check_whole("FakePool", name, capacity)
+        """Any whole number of cores, bytes or sandboxes will do."""
+        check_whole("FakePool", name, capacity, self._dimensions)
 
     def resize(self, name: str, capacity: int) -> None:
         """Change what there is of a dimension; what was not checked is a defect of the runtime."""
@@ -72,7 +139,7 @@ class FakeManager:
             self.check_capacity(name, capacity)
         except ConfigurationError as error:
             raise AssertionError(f"resized without a check: {error}") from error
-        self._capacity[name] = capacity
+        self._dimensions[name] = replace(self._dimensions[name], capacity=capacity)
 
     def check_image(self, image: str | None) -> None:
         """Any image is fine."""
@@ -85,26 +152,35 @@ class FakeManager:
         for sandbox in list(self.sandboxes):
             await sandbox.aclose()
 
-    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> FakeSandbox:
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int, node: int = 0) -> FakeSandbox:
         """Create a sandbox at once."""
-        sandbox = FakeSandbox(f"fake-{next(self._ids)}", self)
+        sandbox = FakeSandbox(f"fake-{next(self._ids)}", self, node=node)
         self.sandboxes.add(sandbox)
         return sandbox
 
     def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
         """Count a grant; more than is free is a defect of the scheduler, unless it was lent before."""
-        if milli_cores > self.milli_free and not again:
-            raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free} are free")
-        self._milli_used += milli_cores
-        return FakeLease(self, milli_cores, sandbox if isinstance(sandbox, FakeSandbox) else None)
+        own = sandbox if isinstance(sandbox, FakeSandbox) else None
+        node = self._pool.host if own is None else own.node
+        if node is None:
+            raise AssertionError("cores were granted to a body without a sandbox, and no node is this machine")
+        if milli_cores > self.milli_free_on(node) and not again:
+            raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free_on(node)} are free")
+        self._milli_used[node] += milli_cores
+        return FakeLease(self, milli_cores, own, node)
 
-    def give_back(self, milli_cores: int) -> None:
+    def give_back(self, milli_cores: int, node: int = 0) -> None:
         """Count the end of a grant."""
-        self._milli_used -= milli_cores
+        self._milli_used[node] -= milli_cores
 
     def describe(self) -> str:
         """Say what it is."""
-        return f"fake pool of {self._capacity[CPU] // MILLI} cores"
+        cores = sum(self._dimensions[name].capacity for name in self._cpu) // MILLI
+        return f"fake pool of {cores} cores" + (f" on {len(self._cpu)} nodes" if self._pool.nodes else "")
+
+    def notes(self) -> tuple[str, ...]:
+        """Nothing to add to the report."""
+        return ()
 
     def run(self, argv: Sequence[str]) -> ExecResult:
         """Do what a command does."""
@@ -117,8 +193,11 @@ class FakeLease:
     core_ids: tuple[int, ...] = ()
     usage = ExecUsage(0.0, 0.0)
 
-    def __init__(self, manager: FakeManager, milli_cores: int, sandbox: FakeSandbox | None = None) -> None:
+    def __init__(
+        self, manager: FakeManager, milli_cores: int, sandbox: FakeSandbox | None = None, node: int = 0
+    ) -> None:
         self._manager = manager
+        self._node = node
         self._milli_cores = milli_cores
         self._sandbox = sandbox
         if sandbox is not None:
@@ -133,7 +212,7 @@ class FakeLease:
 
     def release(self) -> None:
         """Give the cores back, once."""
-        self._manager.give_back(self._milli_cores)
+        self._manager.give_back(self._milli_cores, self._node)
         self._milli_cores = 0
         if self._sandbox is not None:
             self._sandbox.leases -= 1
@@ -149,6 +228,7 @@ class FakeSandbox:
         files: content by path.
         commands: every argv so far.
         leases: how many actions have cores in it now.
+        node: the number of the node where it is.
     """
 
     id: str
@@ -157,6 +237,7 @@ class FakeSandbox:
     commands: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     closed: bool = False
     leases: int = 0
+    node: int = 0
 
     async def exec(
         self,

@@ -38,6 +38,7 @@ class Trajectory:
     Attributes:
         runtime: whose it is.
         memory_bytes: what it holds; the memory of its actions is part of that.
+        node: the number of the node where its sandbox is, from its admission on.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Trajectory:
         self._demand = demand
         self._image = image
         self.memory_bytes = memory_bytes
+        self.node = 0
         self._id = workshop.dispatcher.new_id()
         self._sandbox: ManagedSandbox | None = None
         self._creating: asyncio.Task[ManagedSandbox] | None = None
@@ -200,7 +202,7 @@ class Trajectory:
         cpu = self._workshop.cpu
         if cpu is not None and self._closing is None and self._cancelled is None:
             self._creating = self._workshop.loop.create_task(
-                cpu.create_sandbox(image=self._image, memory_bytes=self.memory_bytes)
+                cpu.create_sandbox(image=self._image, memory_bytes=self.memory_bytes, node=self.node)
             )
             await asyncio.wait([self._creating])
         if self._cancelled is not None:
@@ -257,6 +259,7 @@ class Trajectory:
     def granted(self, running: RunningAction | None) -> None:
         """It holds what it asked for from now on."""
         self._state = "admitted"
+        self.node = self._workshop.dispatcher.core.node_of(self._id)
         self._workshop.trajectories[self] = None  # from here on, a closing runtime ends it
         if not self._admitted.done():
             self._admitted.set_result(None)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+import engine_keeper
 import machine
 from blocking import no_blocking
+from docker_engine import EngineApi, NoEngineError, PrivateEngine, close_all, find_engine
+from docker_images import Images
 from leftovers import Snapshot, pending_tasks
 
 pytest_plugins = ["pytester"]
@@ -82,3 +86,51 @@ def bwrap() -> str:
         return machine.require("bwrap")
     except machine.MissingProgramError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def docker_url() -> Iterator[str]:
+    """Return the URL of a Docker Engine: the one that `DOCKER_HOST` or the usual socket leads to, else one of our own.
+
+    Where there is none and none can be started, every test that asks fails with the command to run.
+    """
+    if url := find_engine():
+        yield url
+        return
+    with _started(PrivateEngine()) as engine:
+        yield engine.url
+    assert engine_keeper.leftovers(engine.folder) == []
+
+
+@pytest.fixture(scope="session")
+def images(docker_url: str) -> Iterator[Images]:
+    """The images of the tests, made when they are first asked for; in an engine of others they are removed."""
+    made = Images(EngineApi(docker_url), uuid.uuid4().hex[:12])
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def private_engine() -> Iterator[Callable[..., PrivateEngine]]:
+    """Return a function that starts a Docker Engine that the test may kill: `private_engine(live_restore=True)`."""
+    started: list[PrivateEngine] = []
+
+    def start(*, live_restore: bool = False) -> PrivateEngine:
+        started.append(_started(PrivateEngine(live_restore=live_restore)))
+        return started[-1]
+
+    yield start
+    close_all(started)
+    assert [each for engine in started for each in engine_keeper.leftovers(engine.folder)] == []
+
+
+def _started(engine: PrivateEngine) -> PrivateEngine:
+    try:
+        engine.start()
+    except NoEngineError as error:
+        engine.close()
+        pytest.fail(str(error), pytrace=False)
+    except BaseException:
+        engine.close()
+        raise
+    return engine

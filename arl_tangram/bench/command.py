@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from arl_tangram.bench import faults, inflight, orders, plan, schedule, show
+from arl_tangram.bench.aoe import command as aoe
 from arl_tangram.bench.contenders import SLOTS, Traced, in_process
 from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.machine import Machine, read_machine
@@ -250,5 +251,12 @@ _BENCHES = {
         "Have every fault in bodies of every kind and tell what became of the runtime; exit 1 if a promise breaks.",
         faults.add_options,
         lambda found: faults.run(faults.read(found)),
+    ),
+    "aoe": _Bench(
+        "what a grant and a command cost in Docker containers",
+        "Measure the overhead of actions in Docker containers, directly and through the daemon; exit 1 if a promise "
+        "breaks.",
+        aoe.add_options,
+        lambda found: aoe.run(aoe.read(found)),
     ),
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from arl_tangram.bench.faults_actions import has_sandbox
 from arl_tangram.bench.faults_cases import (
     BY_NAME,
     DEAF_S,
@@ -17,6 +19,7 @@ from arl_tangram.bench.faults_cases import (
     TIMEOUT_S,
     WORDS,
     Case,
+    Kind,
     Promise,
     chosen,
 )
@@ -24,6 +27,9 @@ from arl_tangram.bench.faults_runs import Results, run_cases
 from arl_tangram.bench.faults_trainer import Row
 from arl_tangram.bench.faults_watch import Ending
 from arl_tangram.bench.machine import Machine, read_machine
+from arl_tangram.machine_image.build import image_of_this_machine
+
+IMAGE = "arl_tangram-faults"
 
 _HEADS = ("body", "fault", "the caller gets", "mask", "answer", "free", "loop", "next", "left", "")
 _NOT_LIMITED = "exit code 0"
@@ -36,10 +42,14 @@ class Options:
     Attributes:
         only: kinds, faults, or both with a slash between; all if empty.
         json: file for all figures, or None.
+        docker: sandboxes are Docker containers, and only bodies that have one are tried.
+        url: where the Docker daemon listens; None asks the environment.
     """
 
     only: tuple[str, ...] = ()
     json: Path | None = None
+    docker: bool = False
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +77,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="kinds of body, faults, or both as in process/spin; default: all of them",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--docker", action="store_true", help="only bodies with a sandbox, which is a Docker container")
+    parser.add_argument(
+        "--url", metavar="URL", help="with --docker: where the daemon listens (default: as the docker CLI finds it)"
+    )
 
 
 def read(found: argparse.Namespace) -> Options:
     """Return the options that were given."""
-    return Options(only=tuple(found.only), json=found.json)
+    return Options(only=tuple(found.only), json=found.json, docker=found.docker, url=found.url)
 
 
 def run(options: Options) -> int:
     """Have all faults, print what came of them and the promises, and return the exit code."""
     try:
-        cases = chosen(options.only)
+        cases = _cases(options)
     except ValueError as error:
-        print(f"--only: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 2
     machine = read_machine()
     print(introduction(machine), flush=True)
-    results = run_cases(cases, lambda name: print(name, file=sys.stderr, flush=True))
+    results = asyncio.run(_in_containers(cases, options.url)) if options.docker else run_cases(cases, _tell)
     print(f"Grants here: {results.enforced}.\n")
     print(table(results.rows))
     judged = verdicts(results)
@@ -91,6 +105,35 @@ def run(options: Options) -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(summary(machine, results, judged), indent=1) + "\n", encoding="utf-8")
     return 1 if any(one.broken for one in judged) else 0
+
+
+def _cases(options: Options) -> tuple[Case, ...]:
+    """Return the cases that were asked for; raises `ValueError` where that makes no sense."""
+    if options.url is not None and not options.docker:
+        raise ValueError("--url goes with --docker")
+    try:
+        cases = chosen(options.only)
+    except ValueError as error:
+        raise ValueError(f"--only: {error}") from None
+    if not options.docker:
+        return cases
+    if not (cases := tuple(case for case in cases if has_sandbox(case))):
+        raise ValueError(f"--only: with --docker there are {Kind.COMMAND} and {Kind.TRAJECTORY}")
+    return cases
+
+
+async def _in_containers(cases: Sequence[Case], url: str | None) -> Results:
+    """Run the cases in containers whose image has this Python.
+
+    Raises:
+        ConfigurationError: no daemon can be reached, or this machine lacks something that the image needs.
+    """
+    async with image_of_this_machine(IMAGE, (), url=url, tell=lambda _sent, _size: None) as image:
+        return await asyncio.to_thread(run_cases, cases, _tell, image=image, url=url)
+
+
+def _tell(name: str) -> None:
+    print(name, file=sys.stderr, flush=True)
 
 
 def introduction(machine: Machine) -> str:
@@ -104,7 +147,8 @@ def introduction(machine: Machine) -> str:
         f"coroutine ends after {DEAF_S:g} s.\n"
         "mask: it is an InfrastructureError. answer, free: seconds from the call until its caller was answered, and\n"
         "until all units were free. loop: the longest time in seconds for which the event loop did not turn. next:\n"
-        "whether the next action was served. left: processes, threads, tasks, descriptors, folders, cgroups.\n"
+        "whether the next action was served. left: processes, threads, tasks, descriptors, folders, cgroups, or\n"
+        "containers.\n"
     )
 
 
@@ -121,11 +165,12 @@ def verdicts(results: Results) -> list[Verdict]:
     holding = [row for row in living if _case(row).promise is Promise.HOLDS]
     lingering = [row for row in living if _case(row).promise is Promise.LINGERS]
     named = [row for row in results.rows if _case(row).is_named]
-    can_limit = "memory limited" in results.enforced
     closing = [one for one in results.endings if _closes(one)]
     killed = [one for one in results.endings if not _closes(one)]
     return [
-        _judge("every caller gets what the table says", results.rows, lambda row: _is_expected(row, can_limit)),
+        _judge(
+            "every caller gets what the table says", results.rows, lambda row: _is_expected(row, results.limits_memory)
+        ),
         _judge("it gets that in time", living, lambda row: _is_in_time(row, row.answer_s)),
         _judge("all units are free again in time", holding, lambda row: _is_in_time(row, row.capacity_s)),
         _judge("a thread that does not end is shown as lingering", lingering, lambda row: row.lingering),
@@ -153,6 +198,7 @@ def summary(machine: Machine, results: Results, judged: Sequence[Verdict]) -> di
     return {
         "machine": asdict(machine),
         "enforced": results.enforced,
+        "docker": results.in_containers,
         "rows": [asdict(row) | {"promise": _case(row).promise, "expected": _case(row).outcome} for row in results.rows],
         "trainers": [asdict(ending) for ending in results.endings],
         "unswept": results.unswept,

@@ -1,4 +1,4 @@
-"""The trainer that has the faults, run as `python -m arl_tangram.bench.faults_trainer ROOT CASE...`.
+"""The trainer that has the faults, run as `python -m arl_tangram.bench.faults_trainer [options] ROOT CASE...`.
 
 It tells on standard output, one JSON object per line, which case begins, what came of it, and that its runtime is
 closed. Whoever started it bounds everything that can hold it up for ever.
@@ -15,16 +15,20 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import arl_tangram as tangram
 from arl_tangram.bench.faults_actions import faulty, following, has_sandbox, memory_gib
 from arl_tangram.bench.faults_cases import BY_NAME, KILL_GRACE_S, Case, Promise
-from arl_tangram.bench.faults_left import VARIABLE, inside, words
+from arl_tangram.bench.faults_left import VARIABLE, words
+from arl_tangram.bench.faults_where import Where
+from arl_tangram.model.topology import MEMORY, SANDBOXES
 
 LOOK_S = 0.002
 LEFT_S = 3.0
 """How long what is on its way out may take."""
+
+_HELD = (MEMORY, SANDBOXES)
+"""What a trajectory holds from its first to its last turn."""
 
 NEXT_S = 5.0
 LINGERS_S = 0.3
@@ -83,14 +87,14 @@ class Ticks:
         return self.longest_s
 
 
-async def attempt(tg: tangram.Tangram, root: Path, mark: str, case: Case) -> Row:
+async def attempt(tg: tangram.Tangram, where: Where, mark: str, case: Case) -> Row:
     """Call a faulty action, then another one, and look at what is left."""
-    outside = inside(root, mark)
+    outside = await where.look(mark)
     async with AsyncExitStack() as stack:
         if has_sandbox(case):
             await stack.enter_async_context(tg.trajectory(memory_gib=memory_gib(case)))
         wanted = await following(case.kind)()
-        before = inside(root, mark)
+        before = await where.look(mark)
         _tell({"begins": case.name})
         ticks, began_s = Ticks(), time.monotonic()
         outcome, infrastructure, answered = await _called(case)
@@ -100,8 +104,8 @@ async def attempt(tg: tangram.Tangram, root: Path, mark: str, case: Case) -> Row
         capacity_s = time.monotonic() - began_s
         held_s = await ticks.stop()
         served = await _is_served(following(case.kind)(), wanted)
-        left = await _left(root, mark, before)
-    left |= await _left(root, mark, outside)  # of the trajectory, too
+        left = await _left(where, mark, before)
+    left |= await _left(where, mark, outside)  # of the trajectory, too
     return Row(
         case.name,
         outcome,
@@ -115,23 +119,23 @@ async def attempt(tg: tangram.Tangram, root: Path, mark: str, case: Case) -> Row
     )
 
 
-async def main(root: Path, mark: str, cases: Sequence[Case]) -> None:
+async def main(where: Where, mark: str, cases: Sequence[Case]) -> None:
     """Have all faults in one runtime, one after the other."""
-    runtime = tangram.Tangram(tangram.LocalPool(root=root), kill_grace_s=KILL_GRACE_S)
+    runtime = tangram.Tangram(where.pool(), kill_grace_s=KILL_GRACE_S)
     try:
-        await _try_all(runtime, root, mark, cases)
+        await _try_all(runtime, where, mark, cases)
     finally:
         _tell({"closed": not runtime.is_open})
 
 
-async def _try_all(runtime: tangram.Tangram, root: Path, mark: str, cases: Sequence[Case]) -> None:
+async def _try_all(runtime: tangram.Tangram, where: Where, mark: str, cases: Sequence[Case]) -> None:
     async with runtime as tg:
         _tell({"opened": tg.describe()})
         for kind in dict.fromkeys(case.kind for case in cases):
             if not has_sandbox(next(case for case in cases if case.kind is kind)):
                 await following(kind)()  # what is kept for later calls is there from now on
         for case in cases:
-            _tell({"row": asdict(await attempt(tg, root, mark, case))})
+            _tell({"row": asdict(await attempt(tg, where, mark, case))})
 
 
 async def _called(case: Case) -> tuple[str, bool, bool]:
@@ -155,11 +159,11 @@ def _words(error: BaseException) -> str:
 
 
 async def _is_idle(tg: tangram.Tangram, within_s: float) -> bool:
-    """Wait until nothing runs and only the memory of the trajectory is held."""
+    """Wait until nothing runs and only what the trajectory holds is held."""
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
         state = tg.statistics()
-        if state.running == 0 and not any(d.used for name, d in state.dimensions.items() if name != "memory"):
+        if state.running == 0 and not any(d.used for name, d in state.dimensions.items() if name not in _HELD):
             return True
         await asyncio.sleep(LOOK_S)
     return False
@@ -174,9 +178,9 @@ async def _is_served(call: Awaitable[object], wanted: object) -> bool:
         return False
 
 
-async def _left(root: Path, mark: str, before: Counter[str]) -> Counter[str]:
+async def _left(where: Where, mark: str, before: Counter[str]) -> Counter[str]:
     until_s = time.monotonic() + LEFT_S
-    while (left := inside(root, mark) - before) and time.monotonic() < until_s:  # noqa: ASYNC110 - nobody tells
+    while (left := await where.look(mark) - before) and time.monotonic() < until_s:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(10 * LOOK_S)
     return left
 
@@ -186,4 +190,5 @@ def _tell(what: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), os.environ[VARIABLE], [BY_NAME[name] for name in sys.argv[2:]]))
+    _where, _names = Where.read(sys.argv[1:])
+    asyncio.run(main(_where, os.environ[VARIABLE], [BY_NAME[name] for name in _names]))

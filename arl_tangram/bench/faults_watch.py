@@ -14,16 +14,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from arl_tangram.bench.faults_cases import BLOCKED_S, ENDED_S, LARGE_S, NAMED_S, Case, Promise
-from arl_tangram.bench.faults_left import VARIABLE, behind, marked
+from arl_tangram.bench.faults_left import VARIABLE, marked
 from arl_tangram.bench.faults_trainer import Row
+from arl_tangram.bench.faults_where import Where
 
 START_S = 60.0
 LOOK_S = 0.02
 NAMED = "held the event loop"
+_TRAINER = (sys.executable, "-P", "-m", "arl_tangram.bench.faults_trainer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Ending:
         closed: whether it said that its runtime was closed.
         ended_s: seconds from its last word, or from its being killed, until it and what it had started were gone.
         left: the processes that it left behind; they were killed then.
-        behind: folders and cgroups that it left behind.
+        behind: folders, cgroups and containers that it left behind.
     """
 
     names: tuple[str, ...]
@@ -53,13 +54,13 @@ class TrainerProcess:
     """One trainer and its cases.
 
     Args:
-        root: the folder for its sandboxes.
+        where: its sandboxes are.
         cases: what it is to try.
         tell: hears the name of each case that begins.
     """
 
-    def __init__(self, root: Path, cases: Sequence[Case], tell: Callable[[str], None]) -> None:
-        self._root = root
+    def __init__(self, where: Where, cases: Sequence[Case], tell: Callable[[str], None]) -> None:
+        self._where = where
         self._cases = cases
         self._tell = tell
         self._had: list[Case] = []
@@ -69,7 +70,7 @@ class TrainerProcess:
         self._is_named = threading.Event()
         self._closed = False
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "arl_tangram.bench.faults_trainer", root, *(case.name for case in cases)],
+            [*_TRAINER, *where.argv(), *(case.name for case in cases)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,7 +127,7 @@ class TrainerProcess:
         while not self._words.empty():
             self._closed |= self._words.get().get("closed", False)
         names = tuple(case.name for case in self._had)
-        return Ending(names, self.pid, code, self._closed, ended_s, len(left), len(behind(self._root, self.pid)))
+        return Ending(names, self.pid, code, self._closed, ended_s, len(left), self._where.behind(self.pid))
 
     def _row(self, case: Case) -> Row:
         """Wait for what comes of a case; if it says nothing, say why."""

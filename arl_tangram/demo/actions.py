@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import arl_tangram as tangram
 from arl_tangram.demo.search_api import Refused, SearchApi
+from arl_tangram.machine_image.python_files import interpreter
 
 _TOOLS = Path(__file__).with_name("agent_tools")
 _ENVIRONMENT = {
-    "PYTHON": os.path.abspath(sys.executable),  # a path with `..` may lead through folders that a sandbox lacks
+    "PYTHON": interpreter(),
     "PYTHONPATH": "tools",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_OPTIONS": "-q -p no:cacheprovider -p workspace_numpy --import-mode=importlib --rootdir=.",

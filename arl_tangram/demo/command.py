@@ -30,9 +30,10 @@ from arl_tangram.demo.comparison import (
     faults_in,
     policy_named,
 )
+from arl_tangram.demo.pools import pool_of_demo
 from arl_tangram.demo.progress import progress_for
 from arl_tangram.demo.search_api import CALLS, PERIOD_S, search_server
-from arl_tangram.demo.suite import find_source_tree
+from arl_tangram.demo.suite import SourceTree, find_source_tree
 from arl_tangram.demo.thinking import draw_thinking, scale, thinking_for
 from arl_tangram.errors import ConfigurationError, TangramError
 
@@ -59,6 +60,9 @@ class Options:
         seed: of the scripts and the thinking times.
         trace: file for the traces, or None.
         json: file for the figures, or None.
+        docker: sandboxes are Docker containers.
+        url: where the Docker daemon listens; None asks the environment.
+        keep_image: leave the image of the containers with the daemon.
     """
 
     quick: bool = False
@@ -67,6 +71,9 @@ class Options:
     seed: int = 0
     trace: Path | None = None
     json: Path | None = None
+    docker: bool = False
+    url: str | None = None
+    keep_image: bool = False
 
     @property
     def trajectories(self) -> int:
@@ -128,9 +135,18 @@ def read_options(argv: Sequence[str] | None) -> Options:
         "--trace", type=Path, metavar="FILE", help="write a trace per run: FILE with the policy in its name"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument(
+        "--docker", action="store_true", help="sandboxes are Docker containers, made of files of this machine"
+    )
+    parser.add_argument(
+        "--url", metavar="URL", help="with --docker: where the daemon listens (default: as the docker CLI finds it)"
+    )
+    parser.add_argument("--keep-image", action="store_true", help="with --docker: leave the image for the next time")
     found = parser.parse_args(argv)
     if found.trace is not None and found.sweep:
         parser.error("--trace takes one tool share, not a --sweep")
+    if not found.docker and (found.url is not None or found.keep_image):
+        parser.error("--url and --keep-image go with --docker")
     for path in (found.trace, found.json):
         if path is not None and not path.parent.is_dir():
             parser.error(f"there is no folder {path.parent}")
@@ -141,6 +157,9 @@ def read_options(argv: Sequence[str] | None) -> Options:
         seed=found.seed,
         trace=found.trace,
         json=found.json,
+        docker=found.docker,
+        url=found.url,
+        keep_image=found.keep_image,
     )
 
 
@@ -149,14 +168,13 @@ def run_demo(options: Options, console: Console) -> int:
 
     Raises:
         MissingExtraError: pytest or hypothesis is not installed.
-        ConfigurationError: the machine lacks something else that the demo needs.
+        ConfigurationError: the machine lacks something else that the demo needs, such as a Docker daemon.
     """
     tree = find_source_tree()
     scripts = draw_scripts(options.seed, options.trajectories, quick=options.quick)
     _introduce(console, options)
     with search_server(tree.folders[0]) as address:
-        session = _Session(options, console, Bench(tree, address, progress_for(console)), scripts)
-        calibration, results = asyncio.run(_measure(session))
+        calibration, results = asyncio.run(_measure(options, console, tree, address, scripts))
     if len(results) > 1:
         console.print(show.sweep_tables(results))
     if options.json is not None:
@@ -173,8 +191,9 @@ class _Session:
 
 
 def _introduce(console: Console, options: Options) -> None:
+    sandbox = "a Docker container" if options.docker else "a sandbox"
     console.print(
-        f"{options.trajectories} scripted coding agents rewrite functions of numpy.polynomial, each in a sandbox with "
+        f"{options.trajectories} scripted coding agents rewrite functions of numpy.polynomial, each in {sandbox} with "
         f"a copy of numpy's own source, on {CORES} cores: shell commands, edits, a search API that takes {CALLS} calls "
         f"per {PERIOD_S:g} s, and two rewards: the likeness to a reference patch, and numpy's own tests of the edited "
         f"code. The same work runs under {', '.join(options.policies)}, one after another. Only the model's thinking "
@@ -185,7 +204,15 @@ def _introduce(console: Console, options: Options) -> None:
     show.show_load(console, load=os.getloadavg()[0], cpus=os.cpu_count() or 1)
 
 
-async def _measure(session: _Session) -> tuple[Calibration, dict[float, tuple[Run, ...]]]:
+async def _measure(
+    options: Options, console: Console, tree: SourceTree, address: str, scripts: tuple[Script, ...]
+) -> tuple[Calibration, dict[float, tuple[Run, ...]]]:
+    async with pool_of_demo(options.docker, console, url=options.url, keep_image=options.keep_image) as pool:
+        bench = Bench(tree, address, progress_for(console), pool)
+        return await _run_all(_Session(options, console, bench, scripts))
+
+
+async def _run_all(session: _Session) -> tuple[Calibration, dict[float, tuple[Run, ...]]]:
     few = session.scripts[: _QUICK_CALIBRATED if session.options.quick else _CALIBRATED]
     calibration = await calibrate(session.bench, few)
     show.show_calibration(session.console, calibration)
@@ -225,6 +252,7 @@ def _summary(options: Options, calibration: Calibration, results: Mapping[float,
     return {
         "seed": options.seed,
         "quick": options.quick,
+        "docker": options.docker,
         "trajectories": options.trajectories,
         "cores": CORES,
         "calibration": dataclasses.asdict(calibration),

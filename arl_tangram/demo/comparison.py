@@ -19,6 +19,7 @@ from arl_tangram.demo.search_api import CALLS, CONCURRENCY, PERIOD_S, search_api
 from arl_tangram.demo.suite import SourceTree
 from arl_tangram.demo.thinking import Thinking
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.manager import CpuPool
 from arl_tangram.model.events import Event
 from arl_tangram.scheduling.policy import Policy
 from arl_tangram.trace.reader import read_trace
@@ -65,11 +66,13 @@ class Bench:
         tree: the source tree that the agents work on.
         address: of the search API.
         progress: where to show how it goes on.
+        pool: the cores, and what the sandboxes are.
     """
 
     tree: SourceTree
     address: str
     progress: Progress
+    pool: CpuPool
 
 
 def policy_named(name: str) -> Policy | None:
@@ -173,7 +176,7 @@ async def _record(
     with bench.progress.watch(label, len(scripts), sum(s.calls for s in scripts)) as watcher:
         async with search_api(bench.address) as api:
             refused_before = await api.refused()
-            async with _runtime(policy, memory if trace is None else trace):
+            async with _runtime(bench.pool, policy, memory if trace is None else trace):
                 stage = Stage(bench.tree.folders, api, watcher)
                 answers, step_s = await play(stage, scripts, thinking)
             refused = await api.refused() - refused_before
@@ -181,9 +184,9 @@ async def _record(
     return _Record(events, answers, step_s, refused)
 
 
-def _runtime(policy: str, trace: Path | MemorySink) -> tangram.Tangram:
+def _runtime(pool: CpuPool, policy: str, trace: Path | MemorySink) -> tangram.Tangram:
     return tangram.Tangram(
-        tangram.LocalPool(cores=CORES),
+        pool,
         tangram.Quota("search", calls=CALLS, period_s=PERIOD_S, concurrency=CONCURRENCY),
         policy=policy_named(policy),
         trace=trace,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 import rich.progress
 from rich.console import Console
@@ -20,6 +21,28 @@ _LINES = 4
 def progress_for(console: Console) -> Progress:
     """Return what suits the console."""
     return Bars(console) if console.is_terminal else Lines(console)
+
+
+@contextmanager
+def import_shown(console: Console) -> Generator[Callable[[int, int], None], None, None]:
+    """Show how an image is imported: yields what is to hear how many of how many bytes are there."""
+    if not console.is_terminal:
+        yield partial(_print_import, console)
+        return
+    columns = (
+        rich.progress.TextColumn("{task.description:<20}"),
+        rich.progress.BarColumn(bar_width=14),
+        rich.progress.DownloadColumn(),
+        rich.progress.TimeElapsedColumn(),
+    )
+    with rich.progress.Progress(*columns, console=console, refresh_per_second=_FRAMES_PER_S) as bars:
+        task = bars.add_task("Docker image", total=None, visible=False)
+        yield lambda done, size: bars.update(task, completed=done, total=size, visible=True)
+
+
+def _print_import(console: Console, done: int, size: int) -> None:
+    if done == size:
+        console.print(f"Docker image: {size / 1e6:.0f} MB sent to the daemon", highlight=False)
 
 
 class Bars:

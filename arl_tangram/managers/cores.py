@@ -12,7 +12,7 @@ retires its cores as they come back, and grants nothing before that is done.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from arl_tangram.model.quantities import MILLI
@@ -48,6 +48,8 @@ class Cores:
         self._nodes = [tuple(sorted(node)) for node in nodes]
         self._free: list[list[int]] = [[] for _ in nodes]
         self._spare = [list(node) for node in self._nodes]  # not of the pool
+        self._away: frozenset[int] = frozenset()  # of the spare ones and those in use: offline now
+        self._declared = 0
         self._capacity = 0
         self._excess = 0  # cores in use that leave the pool when they come back; then none is free
         self._shared: list[int] = []
@@ -57,8 +59,13 @@ class Cores:
 
     @property
     def capacity(self) -> int:
-        """Cores that the pool has, or will have when those beyond that have come back."""
+        """Cores that the pool has, or will have when those beyond that have come back; none of them is offline."""
         return self._capacity
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the pool has fewer cores than it shall have, because too few are online."""
+        return self._capacity < self._declared
 
     @property
     def core_ids(self) -> tuple[int, ...]:
@@ -104,12 +111,14 @@ class Cores:
             return {}
         if key not in self._fractions:
             self._put_back(placed.core_ids)
-            return {}
+            return self._replace_away() if self._away else {}
         del self._fractions[key]
         needed = _ceil(sum(self._fractions.values()))
         given_up = self._shared[needed:]
         del self._shared[needed:]
         self._put_back(given_up)
+        if self._away:
+            self._replace_away()
         return self._arrange()
 
     def resize(self, capacity: int) -> None:
@@ -120,20 +129,71 @@ class Cores:
         """
         if not 1 <= capacity <= sum(map(len, self._nodes)):
             raise ValueError(f"a pool of {capacity} cores, of {sum(map(len, self._nodes))} that there are")
-        missing = capacity - self._capacity
-        self._capacity = capacity
-        kept = min(self._excess, max(missing, 0))
-        self._excess -= kept
-        for _ in range(missing - kept):
-            spare, free = next(pair for pair in zip(self._spare, self._free, strict=True) if pair[0])
-            insort(free, spare.pop(0))
-        for _ in range(min(-missing, self.free)):
-            spare, free = next(
-                pair for pair in zip(reversed(self._spare), reversed(self._free), strict=True) if pair[1]
-            )
+        self._declared = capacity
+        self._fit()
+
+    def set_available(self, core_ids: Collection[int]) -> dict[int, Placement]:
+        """Tell which cores are online; the others are given to nobody until they are again.
+
+        Those that the pool lacks are replaced by spare ones as far as there are any; else its capacity is smaller.
+        A whole one that is in use stays with its grant; fractions move to another as soon as there is one.
+
+        Args:
+            core_ids: numbers of cores, also of such as could never be of the pool; if none could, nothing changes.
+
+        Returns:
+            The placements of fractions that were moved.
+        """
+        every = {core for node in self._nodes for core in node}
+        if every.isdisjoint(core_ids):
+            return {}
+        self._away = frozenset(every.difference(core_ids))
+        for spare, free in zip(self._spare, self._free, strict=True):
+            for core in self._away.intersection(free):
+                free.remove(core)
+                insort(spare, core)
+        return self._replace_away()
+
+    def _replace_away(self) -> dict[int, Placement]:
+        """Put others in the place of cores that are offline; return the placements of fractions that this moved."""
+        self._fit()
+        moved = False
+        for core in self._away.intersection(self._shared):
+            others = [other for cores in (*self._free, *self._spare) for other in self._online(cores)]
+            if others:
+                other = others[0]
+                for cores in (*self._free, *self._spare):
+                    if other in cores:
+                        cores.remove(other)
+                self._shared[self._shared.index(core)] = other
+                insort(self._spare[self._node(core)], core)
+                moved = True
+        self._fit()
+        return self._arrange() if moved else {}
+
+    def _fit(self) -> None:
+        """Give the pool as many cores as it shall have, free ones first."""
+        self._capacity = min(self._declared, sum(map(len, self._nodes)) - len(self._away))
+        in_use = len(self._shared) + sum(
+            len(placed.core_ids) for key, placed in self._placed.items() if key not in self._fractions
+        )
+        self._excess = max(0, in_use - self._capacity)
+        missing = max(0, self._capacity - in_use) - self.free
+        for _ in range(missing):
+            spare, free = next(pair for pair in self._pairs() if self._online(pair[0]))
+            core = self._online(spare)[0]
+            spare.remove(core)
+            insort(free, core)
+        for _ in range(-missing):
+            spare, free = next(pair for pair in reversed(self._pairs()) if pair[1])
             insort(spare, free.pop())
-            missing += 1
-        self._excess += max(-missing, 0)
+
+    def _pairs(self) -> list[tuple[list[int], list[int]]]:
+        """Return the spare and the free cores of each node."""
+        return list(zip(self._spare, self._free, strict=True))
+
+    def _online(self, core_ids: Sequence[int]) -> list[int]:
+        return [core for core in core_ids if core not in self._away]
 
     def _borrow(self, milli_cores: int) -> None:
         """Make room for a grant with cores that are not of the pool."""
@@ -141,10 +201,12 @@ class Cores:
         if milli_cores % MILLI:
             needed = _ceil(sum(self._fractions.values()) + milli_cores) - len(self._shared)
         for _ in range(needed - self.free):
-            pairs = [pair for pair in zip(self._spare, self._free, strict=True) if pair[0]]
-            if not pairs:
+            pair = next((pair for pair in self._pairs() if self._online(pair[0])), None)
+            if pair is None:
                 return  # which `_pick` tells
-            insort(pairs[0][1], pairs[0][0].pop(0))
+            core = self._online(pair[0])[0]
+            pair[0].remove(core)
+            insort(pair[1], core)
             self._excess += 1
 
     def placement(self, key: int) -> Placement:
@@ -171,10 +233,13 @@ class Cores:
 
     def _put_back(self, core_ids: Sequence[int]) -> None:
         for core in core_ids:
-            node = next(number for number, node in enumerate(self._nodes) if core in node)
-            leaves = self._excess > 0
-            self._excess -= leaves
+            node = self._node(core)
+            leaves = self._excess > 0 or core in self._away
+            self._excess -= self._excess > 0
             insort(self._spare[node] if leaves else self._free[node], core)
+
+    def _node(self, core: int) -> int:
+        return next(number for number, node in enumerate(self._nodes) if core in node)
 
     def _arrange(self) -> dict[int, Placement]:
         """Place all fractions anew, in order of arrival; return what changed."""

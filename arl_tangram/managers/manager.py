@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.sandbox import Sandbox
-from arl_tangram.model.topology import CPU, MEMORY, Dimension
+from arl_tangram.model.topology import CPU, MEMORY, Dimension, resource_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,32 @@ class CpuLease(Protocol):
 
 
 class CpuManager(Protocol):
-    """Owns the cores (and the memory) of a pool, and its sandboxes."""
+    """Owns the cores (and the memory) of a pool, and its sandboxes.
+
+    A pool has one node or several, numbered from 0 in the order of their dimensions. The calls come in this order:
+    `prepare`, `dimensions`, `start`, all others, `aclose`; and `aclose` also if `prepare` or `start` has failed.
+    """
+
+    async def prepare(self) -> None:
+        """Find out what there is to offer; whatever `dimensions` needs to know.
+
+        Raises:
+            ConfigurationError: nothing can be offered here.
+        """
+        ...
 
     def dimensions(self) -> tuple[Dimension, ...]:
-        """What it offers: `cpu` in milli-cores, `memory` in bytes. Known before `start`."""
+        """What it offers: `cpu` in milli-cores, `memory` in bytes, `sandboxes` if their number is limited.
+
+        With several nodes, each has its own: `cpu@NAME` and so on. Known from `prepare` on, before `start`.
+        """
+        ...
+
+    def host_node(self) -> int | None:
+        """Return the number of the node that is this machine, so that bodies without a sandbox take its cores.
+
+        None if there is none. Known from `prepare` on.
+        """
         ...
 
     def check_image(self, image: str | None) -> None:
@@ -78,7 +101,7 @@ class CpuManager(Protocol):
 
         Args:
             name: a dimension that it offers.
-            capacity: milli-cores or bytes.
+            capacity: milli-cores, bytes or sandboxes.
         """
         ...
 
@@ -98,8 +121,13 @@ class CpuManager(Protocol):
         """Close all sandboxes and remove everything that was created; bounded."""
         ...
 
-    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> ManagedSandbox:
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int, node: int = 0) -> ManagedSandbox:
         """Create a sandbox; nothing is left behind if that fails or is cancelled.
+
+        Args:
+            image: what it is made from; None for the pool's own.
+            memory_bytes: what its trajectory holds; 0 for no limit of its own.
+            node: the number of the node to create it on.
 
         Raises:
             SandboxStartError: it could not be created.
@@ -113,7 +141,7 @@ class CpuManager(Protocol):
 
         Args:
             milli_cores: how much.
-            sandbox: where it is for, or None for a host body.
+            sandbox: where it is for, on whose node the cores are; None for a host body, on the `host_node`.
             again: whether the action has had as much and has lent it, or its trajectory holds it; the pool may have
                 become smaller since, and cores that are beyond it then are retired when they come back.
         """
@@ -123,21 +151,41 @@ class CpuManager(Protocol):
         """Say in one line what enforces the grants here."""
         ...
 
+    def notes(self) -> tuple[str, ...]:
+        """Return lines for the report of the runtime, such as how fast a daemon has answered; none if all is said."""
+        ...
 
-def check_whole(pool: str, name: str, capacity: object) -> None:
-    """Raise `ConfigurationError` unless a capacity is whole cores, or bytes, and at least one."""
-    if name not in (CPU, MEMORY):
-        raise ConfigurationError(f"a {pool} has {CPU} and {MEMORY}, no {name!r}")
-    least = MILLI if name == CPU else 1
+
+def check_whole(pool: str, name: str, capacity: object, offered: Iterable[str] = (CPU, MEMORY)) -> None:
+    """Raise `ConfigurationError` unless a capacity is whole cores, bytes or sandboxes, and at least one.
+
+    Args:
+        pool: what the user calls the pool.
+        name: of a dimension.
+        capacity: what it shall have.
+        offered: the names of the dimensions that the pool has.
+    """
+    if name not in (names := tuple(offered)):
+        raise ConfigurationError(f"a {pool} has {', '.join(names[:-1])} and {names[-1]}, no {name!r}")
+    resource = resource_of(name)
+    least = MILLI if resource == CPU else 1
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < least or capacity % least:
-        asked = f"{capacity / MILLI:g}" if name == CPU and type(capacity) is int else repr(capacity)
-        counted = "cores" if name == CPU else "bytes"
+        asked = f"{capacity / MILLI:g}" if resource == CPU and type(capacity) is int else repr(capacity)
+        counted = {CPU: "cores", MEMORY: "bytes"}.get(resource or "", "sandboxes")
         raise ConfigurationError(f"{name}: a {pool} has whole {counted} from 1, not {asked}")
 
 
 def in_words(name: str, capacity: int) -> str:
-    """Say a capacity as people do."""
-    return f"{capacity // MILLI} cores" if name == CPU else f"{capacity / GIB:.1f} GiB"
+    """Say a capacity as people do.
+
+    Args:
+        name: of a dimension of a node.
+        capacity: milli-cores, bytes or sandboxes.
+    """
+    resource = resource_of(name)
+    if resource == CPU:
+        return f"{capacity // MILLI} cores"
+    return f"{capacity / GIB:.1f} GiB" if resource == MEMORY else f"{capacity} sandboxes"
 
 
 def no_cores(sandbox_id: str) -> str:

@@ -15,9 +15,11 @@ class Allocation:
         core_ids: the host's numbers of the cores it runs on; empty where nothing is pinned.
         memory_gib: memory reserved by the action itself.
         quota: calls granted per quota.
+        node: the name of the node whose cores or memory these are, if the pool has several; else None.
     """
 
     cores: float = 0
     core_ids: tuple[int, ...] = ()
     memory_gib: float = 0
     quota: Mapping[str, float] = field(default_factory=dict[str, float])
+    node: str | None = None

@@ -48,7 +48,8 @@ class UnitsReturned(NamedTuple):
 class TrajectoryOpened(NamedTuple):
     """A trajectory was admitted after waiting `waited_s` for what it holds.
 
-    `reserved` are its milli-cores; `held` pairs each dimension's index with the units of it, those included.
+    `reserved` are its milli-cores; `held` pairs each dimension's index with the units of it, those included. `node` is
+    the number of the node where it was admitted, if there are several nodes.
     """
 
     at_s: float
@@ -57,6 +58,7 @@ class TrajectoryOpened(NamedTuple):
     waited_s: float
     reserved: int
     held: tuple[tuple[int, int], ...] = ()
+    node: int | None = None
 
 
 class TrajectoryClosed(NamedTuple):

@@ -86,6 +86,7 @@ class Demand:
         places: the same demand in each of the places (nodes, keys of a quota) of which any will do; it then has no
             dimensions of its own, and `dimensions` are those of all places. Empty if there is one place.
         keys: for each quota that has several keys, its name and the number of the one that is taken, from 0.
+        node: the number of the node whose cores, memory or sandbox it takes, if there are several nodes; else None.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Demand:
     milli_cores: int = 0
     places: tuple[Demand, ...] = ()
     keys: tuple[tuple[str, int], ...] = ()
+    node: int | None = None
 
 
 class PendingAction(NamedTuple):
@@ -166,6 +168,7 @@ class FinishedAction(NamedTuple):
         overhead_s: all the rest.
         cpu_s: CPU seconds of the commands that it ran in its sandbox.
         cores: cores granted; 0 for none.
+        node: the number of the node where it had cores or memory, if there are several nodes; else None.
     """
 
     id: int
@@ -180,6 +183,7 @@ class FinishedAction(NamedTuple):
     overhead_s: float
     cpu_s: float
     cores: float
+    node: int | None = None
 
     @property
     def act_s(self) -> float:

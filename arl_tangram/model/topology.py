@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 CPU = "cpu"
 MEMORY = "memory"
+SANDBOXES = "sandboxes"
 THREADS = "threads"
 PROCESSES = "processes"
 _BREAKER = "breaker"
+_NODE = re.compile(r"(?P<resource>cpu|memory|sandboxes)(@(?P<node>[^@]+))?")
 _QUOTA = re.compile(
     r"quota:(?P<name>[^#/]+)(#(?P<key>[0-9]{1,9}))?/(?P<counted>calls|tokens|concurrency|breaker)(/[^/]+)?"
 )
@@ -57,23 +59,51 @@ class QuotaKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of a pool; each sandbox is on one.
+
+    Attributes:
+        name: empty for the only node of a pool.
+        cpu: the index of the dimension of its cores, if it has any.
+        memory: the index of the dimension of its memory, if that is counted.
+        sandboxes: the index of the dimension that counts its sandboxes, if there is a limit.
+    """
+
+    name: str = ""
+    cpu: int | None = None
+    memory: int | None = None
+    sandboxes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """The dimensions of a runtime; an action names them by their index here.
 
     Attributes:
         dimensions: in a fixed order.
         index: of each, by its name.
+        nodes: of the pool, in the order of their first dimensions; none if there is no pool.
+        cores: bits of the dimensions that count cores; an action takes those of one node, so of one of these.
+        core_scale: integer units in a core; the same on all nodes.
         quotas: by the name of a quota, its keys in order; one if it has no keys of its own.
     """
 
     dimensions: tuple[Dimension, ...]
     index: dict[str, int] = field(init=False, compare=False)
+    nodes: tuple[Node, ...] = field(init=False, compare=False)
+    cores: int = field(init=False, compare=False)
+    core_scale: int = field(init=False, compare=False)
     quotas: Mapping[str, tuple[QuotaKey, ...]] = field(init=False, compare=False)
 
     def __init__(self, dimensions: Iterable[Dimension]) -> None:
         ordered = tuple(dimensions)
         object.__setattr__(self, "dimensions", ordered)
         object.__setattr__(self, "index", {d.name: i for i, d in enumerate(ordered)})
+        nodes = _nodes(d.name for d in ordered)
+        cores = [node.cpu for node in nodes if node.cpu is not None]
+        object.__setattr__(self, "nodes", nodes)
+        object.__setattr__(self, "cores", sum(1 << dimension for dimension in cores))
+        object.__setattr__(self, "core_scale", ordered[cores[0]].scale if cores else 1)
         object.__setattr__(self, "quotas", _quotas(d.name for d in ordered))
 
     def with_capacity(self, dimension: int, units: int) -> Topology:
@@ -81,6 +111,28 @@ class Topology:
         changed = list(self.dimensions)
         changed[dimension] = replace(changed[dimension], capacity=units)
         return Topology(changed)
+
+
+def on_node(resource: str, node: str = "") -> str:
+    """Return the name of a dimension of one node.
+
+    Args:
+        resource: `cpu`, `memory` or `sandboxes`.
+        node: the name of the node; empty for the only node of a pool.
+    """
+    return f"{resource}@{node}" if node else resource
+
+
+def resource_of(name: str) -> str | None:
+    """Return what a dimension of a node counts (`cpu`, `memory` or `sandboxes`), or None for any other dimension."""
+    parts = _NODE.fullmatch(name)
+    return None if parts is None else parts["resource"]
+
+
+def node_of(name: str) -> str:
+    """Return the name of the node in the name of its dimension; empty for the only node of a pool."""
+    parts = _NODE.fullmatch(name)
+    return "" if parts is None else parts["node"] or ""
 
 
 def quota_calls(name: str, key: int = 0, window_s: float | None = None) -> str:
@@ -122,6 +174,15 @@ def _window(window_s: float | None) -> str:
     if window_s is None:
         return ""
     return "/total" if math.isinf(window_s) else f"/{window_s!r}s".replace(".0s", "s")
+
+
+def _nodes(names: Iterable[str]) -> tuple[Node, ...]:
+    """Return the nodes of a pool, read from the names of the dimensions as quotas are."""
+    found: dict[str, dict[str, int]] = {}
+    for index, name in enumerate(names):
+        if (parts := _NODE.fullmatch(name)) is not None:
+            found.setdefault(parts["node"] or "", {})[parts["resource"]] = index
+    return tuple(Node(name, **counted) for name, counted in found.items())
 
 
 def _quotas(names: Iterable[str]) -> dict[str, tuple[QuotaKey, ...]]:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterable
 
 from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.ledger import Ledger
@@ -51,8 +52,15 @@ class Gathered:
 class Candidates:
     """Takes candidates out of the queue, and puts back who does not start."""
 
-    def __init__(self, ledger: Ledger, queue: WaitingQueue, blocking: Blocking, trajectories: Trajectories) -> None:
-        self.placement = Placement(ledger)
+    def __init__(
+        self,
+        topology: Topology,
+        ledger: Ledger,
+        queue: WaitingQueue,
+        blocking: Blocking,
+        trajectories: Trajectories,
+    ) -> None:
+        self.placement = Placement(topology, ledger)
         self._trajectories = trajectories
         self._ledger = ledger
         self._queue = queue

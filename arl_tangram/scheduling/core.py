@@ -94,7 +94,7 @@ class SchedulerCore:
         self._queue = queue = WaitingQueue(len(topology.dimensions))
         self._blocking = blocking = Blocking(ledger)
         self._trajectories = turns = Trajectories(len(topology.dimensions))
-        self._candidates = Candidates(ledger, queue, blocking, turns)
+        self._candidates = Candidates(topology, ledger, queue, blocking, turns)
         self._planning = planning = Planning(topology, policy, self.durations, queue, ledger, blocking.kept)
         self._rounds = rounds = Rounds(ledger, queue)
         self._nesting = nesting = Nesting(topology, ledger, turns, self._running, blocking.kept)
@@ -140,7 +140,7 @@ class SchedulerCore:
             held = self._trajectories.end(trajectory)
             self._ledger.give_back(held.demand, 0)
             self._blocking.release(held.demand)
-            self._candidates.placement.close(state.original or held.demand, held.demand)
+            self._candidates.placement.close(held.demand)
             self.note(TrajectoryClosed(now_s, trajectory))
 
     def submit(self, action: PendingAction) -> None:
@@ -318,11 +318,10 @@ class SchedulerCore:
         self._events.clear()
         return events
 
-    def place_of(self, trajectory: int) -> int:
-        """Return the number of the place, of those that its demand named, where a trajectory was admitted; else 0."""
-        state = self._trajectories[trajectory]
-        places = () if state.original is None else state.original.places
-        return places.index(state.held.demand) if places and state.held is not None else 0
+    def node_of(self, trajectory: int) -> int:
+        """Return the number of the node where a trajectory was admitted; 0 where there is one."""
+        held = self._trajectories[trajectory].held
+        return 0 if held is None else held.demand.node or 0
 
     def free(self, dimension: int) -> int:
         """Free integer units of a dimension."""

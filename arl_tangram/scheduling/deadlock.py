@@ -155,7 +155,7 @@ class Deadlocks:
             else:
                 after = frozenset(caller.calls.keys() & numbers)
             holds = (*caller.kept, *self._ledger.charged_for(caller.running))
-            nodes[number] = Node((((nesting.cpu, cores),) if cores else (),), holds, after)
+            nodes[number] = Node((((caller.cpu, cores),) if cores else (),), holds, after)
             if action.trajectory is not None:
                 in_trajectory[action.trajectory].add(number)
         self._add_trajectories(nodes, in_trajectory, free)

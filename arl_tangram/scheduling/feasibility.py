@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import replace
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, THREADS, Dimension, QuotaKey, Topology
+from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, SANDBOXES, THREADS, Dimension, Topology
+from arl_tangram.scheduling.offered import mask_of, of_node
+from arl_tangram.scheduling.quota_places import quotas_of, with_quotas
 
-Units = list[tuple[int, int]]
-"""Pairs of a dimension's index and integer units of it."""
 LONGEST_S = 1e7
 """What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
-_MOST_PLACES = 256
-"""Ways in which the keys of an action's quotas may go together; each decision may have to look at all."""
 
 
-def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_held: int = 0) -> Demand:
+def resolve(
+    spec: ActionSpec,
+    topology: Topology,
+    *,
+    node: int | None = None,
+    host: int | None = 0,
+    reserved: int = 0,
+    memory_held: int = 0,
+) -> Demand:
     """Return the cost of an action in the units and dimensions of a topology.
+
+    Cores and memory are those of the node where its body runs: that of its trajectory if it has a sandbox there, else
+    that of this machine.
 
     Args:
         spec: the action.
         topology: the dimensions that there are.
-        reserved: milli-cores that the action's trajectory holds for all its actions; they replace `cpu=`.
+        node: the number of the node where its trajectory was admitted; None outside of trajectories.
+        host: the number of the node that is this machine; None if there is none.
+        reserved: milli-cores that the action's trajectory holds for all its actions; they replace `cpu=` where it runs
+            on that node.
         memory_held: bytes that the trajectory holds; the action's memory is part of them. Were it not, trajectories
             that hold all memory would wait for each other for ever.
 
     Raises:
         InfeasibleError: a resource that no pool offers, or more of it than there is.
     """
-    memory = _memory(spec, topology, memory_held)
+    at = host if node is None or not in_sandbox(spec) else node
+    minimum = spec.cost.minimum_cpu
+    if minimum == 0 or (node is not None and at != node):
+        reserved = 0  # what its trajectory holds is of no use to it, or on another machine
+    memory = _memory(spec, topology, at, memory_held)
     fixed: list[tuple[int, int]] = []
-    quotas = list(_quotas(spec, topology))
+    quotas = list(quotas_of(spec, topology))
     if spec.kind is BodyKind.THREAD:
         fixed.append((topology.index[THREADS], 1))
     if spec.kind is BodyKind.PROCESS:
@@ -46,13 +59,13 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
     fraction = 0
-    if reserved == 0 and spec.cost.minimum_cpu > 0:
-        dimension = _dimension(spec, topology, CPU, spec.cost.minimum_cpu, f"{spec.cost.minimum_cpu / MILLI:g} cores")
+    if reserved == 0 and minimum > 0:
+        dimension = of_node(spec, topology, at, CPU, minimum, said=f"{minimum / MILLI:g} cores")
         options, speedup = _core_options(spec.cost, topology.dimensions[dimension].capacity)
         if options:
             elastic = dimension
         else:
-            fraction = spec.cost.minimum_cpu
+            fraction = minimum
             fixed.append((dimension, fraction))
     demand = Demand(
         name=spec.name,
@@ -62,27 +75,60 @@ def resolve(spec: ActionSpec, topology: Topology, *, reserved: int = 0, memory_h
         speedup=speedup,
         relative=tuple(_relative(speedup, units // MILLI) for units in options),
         learns=len(options) > 1 and isinstance(spec.cost.cpu, Elastic) and spec.cost.cpu.speedup is None,
-        dimensions=_mask([d for d, _ in (*memory, *fixed)] + ([] if elastic is None else [elastic])),
+        dimensions=mask_of([d for d, _ in (*memory, *fixed)] + ([] if elastic is None else [elastic])),
         priority=spec.priority,
         queue_timeout=spec.queue_timeout,
         duration_s=spec.duration_s,
-        reserved=reserved if spec.cost.minimum_cpu > 0 else 0,
+        reserved=reserved,
         milli_cores=fraction,
+        node=at if len(topology.nodes) > 1 and (memory or minimum or reserved) else None,
     )
-    return _with_quotas(demand, quotas, len(memory), topology) if quotas else demand
+    return with_quotas(demand, quotas, len(memory), topology) if quotas else demand
 
 
 def trajectory_demand(topology: Topology, *, memory_bytes: int, reserved: int) -> Demand:
-    """Return what a trajectory holds from its first to its last turn.
+    """Return what a trajectory holds from its first to its last turn, on any of the nodes that can ever hold it.
 
     Raises:
-        InfeasibleError: more memory or cores than there are.
+        InfeasibleError: more memory or cores than any node has.
     """
     spec = ActionSpec(name="trajectory", cost=Cost(memory_bytes=memory_bytes))
-    fixed = _memory(spec, topology)
+    places: list[Demand] = []
+    lacking: InfeasibleError | None = None
+    for node in range(len(topology.nodes) or 1):
+        try:
+            places.append(_held_on(spec, topology, node, reserved))
+        except InfeasibleError as error:
+            lacking = lacking or error
+    if len(places) == 1:
+        return places[0]
+    if lacking is not None and not places:
+        raise lacking
+    dimensions = 0
+    for place in places:
+        dimensions |= place.dimensions
+    return Demand(name=spec.name, fixed=(), dimensions=dimensions, places=tuple(places))
+
+
+def _held_on(spec: ActionSpec, topology: Topology, node: int, reserved: int) -> Demand:
+    """Return what a trajectory holds on one of the nodes."""
+    fixed = _memory(spec, topology, node)
     if reserved:
-        fixed.append((_dimension(spec, topology, CPU, reserved, f"{reserved / MILLI:g} reserved cores"), reserved))
-    return Demand(name=spec.name, fixed=tuple(fixed), dimensions=_mask([d for d, _ in fixed]))
+        said = f"{reserved / MILLI:g} reserved cores"
+        fixed.append((of_node(spec, topology, node, CPU, reserved, said=said), reserved))
+    if topology.nodes and topology.nodes[node].sandboxes is not None:
+        fixed.append((of_node(spec, topology, node, SANDBOXES, 1, said="a sandbox"), 1))
+    return Demand(
+        name=spec.name,
+        fixed=tuple(fixed),
+        dimensions=mask_of([d for d, _ in fixed]),
+        node=node if len(topology.nodes) > 1 else None,
+    )
+
+
+def in_sandbox(spec: ActionSpec) -> bool:
+    """Whether an action runs in the sandbox of its trajectory, if it is called in one; else it runs on this machine."""
+    return spec.kind is BodyKind.ASYNC and spec.cost.minimum_cpu > 0
 
 
 def check_beside(demand: Demand, held: Demand, topology: Topology) -> None:
@@ -135,7 +181,7 @@ def no_budget(demand: Demand, dimension: Dimension, free: int) -> InfeasibleErro
     )
 
 
-def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[int, int]]:
+def _memory(spec: ActionSpec, topology: Topology, node: int | None, held: int = 0) -> list[tuple[int, int]]:
     amount = spec.cost.memory_bytes
     if held and amount > held:
         raise InfeasibleError(
@@ -144,99 +190,8 @@ def _memory(spec: ActionSpec, topology: Topology, held: int = 0) -> list[tuple[i
         )
     if held or amount == 0:
         return []
-    return [(_dimension(spec, topology, MEMORY, amount, f"{amount / GIB:g} GiB of memory"), amount)]
-
-
-def _quotas(spec: ActionSpec, topology: Topology) -> Iterator[tuple[str, list[tuple[int, Units]]]]:
-    """Yield the name of each quota that an action takes, and what it takes with each of the keys that have enough."""
-    tokens = dict(spec.cost.tokens)
-    for name, calls in spec.cost.quota:
-        keys = topology.quotas.get(name)
-        if keys is None:
-            known = ", ".join(map(repr, sorted(topology.quotas)))
-            raise InfeasibleError(
-                f"{spec.name} asks for the quota {name!r}; this runtime has "
-                + (f"only {known}" if known else "no quotas")
-            )
-        enough: list[tuple[int, Units]] = []
-        lacking: InfeasibleError | None = None
-        for number, key in enumerate(keys):
-            try:
-                enough.append((number, _of_key(spec, topology, key, calls, tokens.get(name, 0))))
-            except InfeasibleError as error:
-                lacking = lacking or error
-        if lacking is not None and not enough:
-            raise lacking
-        yield name, enough
-
-
-def _of_key(spec: ActionSpec, topology: Topology, key: QuotaKey, calls: int, tokens: int) -> Units:
-    """Return what an action takes with one key; also no tokens: it waits while those are overdrawn."""
-    amounts = [(index, calls, "calls") for index in key.calls + key.concurrency]
-    amounts += [(index, tokens, "tokens") for index in key.tokens]
-    amounts += [(index, 1, "call") for index in key.breaker]
-    return [
-        (_dimension(spec, topology, topology.dimensions[index].name, amount, f"{amount / MILLI:g} {what}"), amount)
-        for index, amount, what in amounts
-    ]
-
-
-def _with_quotas(
-    demand: Demand, quotas: list[tuple[str, list[tuple[int, Units]]]], at: int, topology: Topology
-) -> Demand:
-    """Return a demand with what it takes of quotas; with places, if there are several keys to choose from.
-
-    Args:
-        demand: what is taken beside.
-        quotas: by name and the number of a key, what is taken.
-        at: how many pairs of a dimension and units of the others come first.
-        topology: what there is.
-    """
-    ways = math.prod(len(keys) for _, keys in quotas)
-    if ways > _MOST_PLACES:
-        raise InfeasibleError(
-            f"{demand.name} could take its quotas with {ways} combinations of their keys; {_MOST_PLACES} are the most"
-        )
-    several = [name for name, _ in quotas if len(topology.quotas[name]) > 1]
-    places: list[Demand] = []
-    for chosen in itertools.product(*(keys for _, keys in quotas)):
-        taken = [pair for _, pairs in chosen for pair in pairs]
-        numbers = {name: number for (name, _), (number, _) in zip(quotas, chosen, strict=True)}
-        places.append(
-            replace(
-                demand,
-                fixed=(*demand.fixed[:at], *taken, *demand.fixed[at:]),
-                dimensions=demand.dimensions | _mask([d for d, _ in taken]),
-                keys=tuple((name, numbers[name]) for name in several),
-            )
-        )
-    if len(places) == 1:
-        return places[0]
-    dimensions = 0
-    for place in places:
-        dimensions |= place.dimensions
-    return Demand(
-        name=demand.name,
-        fixed=(),
-        dimensions=dimensions,
-        priority=demand.priority,
-        queue_timeout=demand.queue_timeout,
-        duration_s=demand.duration_s,
-        reserved=demand.reserved,
-        milli_cores=demand.milli_cores,
-        places=tuple(places),
-    )
-
-
-def _dimension(spec: ActionSpec, topology: Topology, name: str, amount: int, asked: str) -> int:
-    index = topology.index.get(name)
-    if index is None:
-        raise InfeasibleError(f"{spec.name} asks for {asked}; this runtime has no pool that offers {name}")
-    dimension = topology.dimensions[index]
-    if amount > dimension.capacity:
-        there_is = dimension.capacity / dimension.scale
-        raise InfeasibleError(f"{spec.name} asks for {asked}; {name} has {there_is:g} in all")
-    return index
+    said = f"{amount / GIB:g} GiB of memory"
+    return [(of_node(spec, topology, node, MEMORY, amount, said=said), amount)]
 
 
 def _core_options(cost: Cost, capacity: int) -> tuple[tuple[int, ...], Speedup | None]:
@@ -255,10 +210,3 @@ def _relative(speedup: Speedup | None, units: int) -> float:
     if not (math.isfinite(faster) and faster > 1 / LONGEST_S):
         return LONGEST_S
     return 1 / min(faster, LONGEST_S)
-
-
-def _mask(dimensions: list[int]) -> int:
-    mask = 0
-    for dimension in dimensions:
-        mask |= 1 << dimension
-    return mask

@@ -64,7 +64,7 @@ class Lending:
         """
         if not caller.cores:
             return 0
-        left = self._ledger.target[self._nesting.cpu] - self._nesting.cores_kept_by_callers_of(caller)
+        left = self._ledger.target[caller.cpu] - self._nesting.cores_kept_by_callers_of(caller)
         return max(0, min(caller.cores, left))
 
     # Callers.
@@ -80,8 +80,8 @@ class Lending:
         self._planning.expect_no_more(running, 0.0 if before is None else before.away_s)
         caller = self._nesting.lend(running, now_s, cores=cores)
         if caller.cores:
-            self._ledger.lend(self._nesting.cpu, caller.cores)
-            self._blocking.lend(self._nesting.cpu, caller.cores)
+            self._ledger.lend(caller.cpu, caller.cores)
+            self._blocking.lend(caller.cpu, caller.cores)
         self._blocking.keep(caller.kept)
         for dimension, _ in caller.kept:
             self._ledger.changed |= 1 << dimension  # who waits for it blocks others less now
@@ -102,7 +102,8 @@ class Lending:
         if caller.lacks_turn and not self._take_turn_back(caller, now_s):
             return False
         caller.lacks_turn = False
-        if caller.cores == 0 or (not self._resuming and self._fits(caller)):
+        is_first = all(other.cpu != caller.cpu for other in self._resuming.values())
+        if caller.cores == 0 or (is_first and self._fits(caller)):
             self._resume(caller, now_s)
             return True
         self._resuming[action_id] = caller
@@ -111,14 +112,14 @@ class Lending:
     def resume_all(self, this: Round) -> None:
         """Give back what can be given back, in the order in which it was wanted; bar what the others wait for."""
         for action_id, caller in list(self._resuming.items()):
-            if caller.cores and this.barred >> self._nesting.cpu & 1:
+            if caller.cores and this.barred >> caller.cpu & 1:
                 continue
             if self._fits(caller):
                 del self._resuming[action_id]
                 self._resume(caller, this.now_s)
                 this.decisions.resumed.append(caller.running)
             else:
-                this.barred |= self._blocking.blocks_units(self._nesting.cpu, self.needs(caller))
+                this.barred |= self._blocking.blocks_units(caller.cpu, self.needs(caller))
 
     def end(self, running: RunningAction, now_s: float) -> tuple[float, bool]:
         """Settle what an action has lent, which ends now, so that it holds all and gives all of it back.
@@ -152,11 +153,11 @@ class Lending:
     def _take_again(self, caller: Caller, now_s: float) -> None:
         self._blocking.stop_keeping(caller.kept)
         if caller.cores:
-            self._ledger.regain(self._nesting.cpu, caller.cores)
-            self._blocking.lend(self._nesting.cpu, -caller.cores)
+            self._ledger.regain(caller.cpu, caller.cores)
+            self._blocking.lend(caller.cpu, -caller.cores)
             if self._blocking.held_back:
                 self._blocking.held_back = False
-                self._ledger.changed |= 1 << self._nesting.cpu  # a trajectory may be admitted now
+                self._ledger.changed |= 1 << caller.cpu  # a trajectory may be admitted now
         self._nesting.regain(caller, now_s)
 
     def _want_no_more(self, caller: Caller, now_s: float) -> None:
@@ -173,10 +174,10 @@ class Lending:
         if caller.lacks_turn:
             self._trajectories.stop_returning(caller.running.pending)
         if self._resuming.pop(caller.running.pending.id, None) is not None and caller.cores:
-            self._ledger.changed |= 1 << self._nesting.cpu  # whom it blocked may start now
+            self._ledger.changed |= 1 << caller.cpu  # whom it blocked may start now
 
     def _fits(self, caller: Caller) -> bool:
-        return caller.cores == 0 or self.needs(caller) <= self._ledger.free[self._nesting.cpu]
+        return caller.cores == 0 or self.needs(caller) <= self._ledger.free[caller.cpu]
 
     # Turns.
 

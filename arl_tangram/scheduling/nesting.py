@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from arl_tangram.errors import NestedActionError
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.turns import Trajectories, TrajectoryState
 
@@ -32,7 +32,8 @@ class Caller:
         running: the action.
         calls: those of its calls that wait or run, by id.
         lent: whether it waits for them, and has lent what can be lent.
-        cores: integer units of cores that it has lent.
+        cpu: the dimension of the cores that it has lent, if any.
+        cores: integer units of them.
         kept: what it keeps of what is held, while it has lent the rest.
         lacks_turn: whether it has lent its turn.
         keeps_turn: whether it has a turn that it does not lend.
@@ -44,6 +45,7 @@ class Caller:
     running: RunningAction
     calls: dict[int, PendingAction] = field(default_factory=dict[int, PendingAction])
     lent: bool = False
+    cpu: int = -1
     cores: int = 0
     kept: Units = ()
     lacks_turn: bool = False
@@ -75,7 +77,8 @@ class Nesting:
         kept: Sequence[int],
     ) -> None:
         self._dimensions = topology.dimensions
-        self._cpu = topology.index.get(CPU)
+        self._cores = topology.cores
+        self._cpus = [node.cpu for node in topology.nodes if node.cpu is not None]
         self._ledger = ledger
         self._trajectories = trajectories
         self._running = running
@@ -104,7 +107,7 @@ class Nesting:
         kept = [0] * len(self._dimensions)
         for running in callers:
             caller = self.callers.get(running.pending.id)
-            units = caller.kept if caller is not None and caller.lent else self._kept(running, lend=True)
+            units = caller.kept if caller is not None and caller.lent else self._kept(running)
             for dimension, amount in units:
                 kept[dimension] += amount
         for trajectory in {running.pending.trajectory for running in callers} | {action.trajectory}:
@@ -230,9 +233,13 @@ class Nesting:
         """Take note that an action has lent its turn and its cores if `cores`, else nothing."""
         caller = self._caller(running)
         caller.lent, caller.wanted, caller.since_s = True, False, now_s
-        caller.kept = self._kept(running, lend=cores)
-        everything = sum([units for _, units in self._kept(running, lend=False)])
-        caller.cores = everything - sum([units for _, units in caller.kept])
+        held = self._held(running)
+        caller.kept = tuple([pair for pair in held if not self._cores >> pair[0] & 1]) if cores else held
+        caller.cpu, caller.cores = -1, 0
+        if cores:
+            for dimension, units in held:  # of one node, so of one such dimension
+                if self._cores >> dimension & 1:
+                    caller.cpu, caller.cores = dimension, caller.cores + units
         caller.keeps_turn = not cores and running.pending.turn and running.pending.trajectory is not None
         self.kept_turns += caller.keeps_turn
         self.lent[running.pending.id] = caller
@@ -249,22 +256,16 @@ class Nesting:
         self._tie(caller.running, -1)
 
     @property
-    def cpu(self) -> int:
-        """The dimension of which cores are lent."""
-        assert self._cpu is not None
-        return self._cpu
-
-    @property
     def cores_are_kept(self) -> bool:
         """Whether somebody who has lent keeps cores."""
-        return self._cpu is not None and self.kept[self._cpu] > 0
+        return any(self.kept[dimension] for dimension in self._cpus)
 
     def cores_kept_by_callers_of(self, caller: Caller) -> int:
-        """Return the cores that those keep who wait for a caller, itself a call of theirs."""
+        """Return the cores, on the node where a caller has lent, that those keep who wait for it, a call of theirs."""
         if not self.cores_are_kept:
             return 0
         lent = [self.lent.get(running.pending.id) for running in self._callers_of(caller.running.pending)]
-        return sum([units for other in lent if other is not None for d, units in other.kept if d == self._cpu])
+        return sum([units for other in lent if other is not None for d, units in other.kept if d == caller.cpu])
 
     def _caller(self, running: RunningAction) -> Caller:
         caller = self.callers.get(running.pending.id)
@@ -281,13 +282,15 @@ class Nesting:
             parent = running.pending.parent
         return callers
 
-    def _kept(self, running: RunningAction, *, lend: bool) -> Units:
-        """Return what an action holds, without its cores if it lends them."""
+    def _held(self, running: RunningAction) -> Units:
+        """Return what an action holds."""
         demand = running.pending.demand
         held = self._of_what_is_held(demand.fixed)
-        if demand.elastic is not None:
-            held = (*held, (demand.elastic, running.units))
-        return tuple([pair for pair in held if pair[0] != self._cpu]) if lend else held
+        return held if demand.elastic is None else (*held, (demand.elastic, running.units))
+
+    def _kept(self, running: RunningAction) -> Units:
+        """Return what an action holds, without its cores, which it lends."""
+        return tuple([pair for pair in self._held(running) if not self._cores >> pair[0] & 1])
 
     def _of_what_is_held(self, units: Units) -> Units:
         stays = self._ledger.budgets | self._ledger.rates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arl_tangram.model.events import ActionStarted, Event, TrajectoryOpened
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.durations import Durations
@@ -47,7 +47,7 @@ class Starting:
         rounds: Rounds,
         events: list[Event] | None,
     ) -> None:
-        self._cpu = topology.index.get(CPU)
+        self._cores = topology.cores
         self._running = running
         self._trajectories = trajectories
         self._nesting = nesting
@@ -89,13 +89,15 @@ class Starting:
     def _admit(self, request: PendingAction, state: TrajectoryState, this: Round) -> None:
         demand = request.demand
         original = this.original.get(request.id, request).demand
-        self._trajectories.admit(state, request, original, this.now_s)
+        self._trajectories.admit(state, request, this.now_s)
         self._blocking.hold(demand)
-        self._placement.open(original, demand)
+        self._placement.open(demand)
         self._rounds.changed |= original.dimensions  # who waits for trajectories to close blocks others less now
         this.decisions.opened.append(request.id)
-        reserved = sum([amount for dimension, amount in demand.fixed if dimension == self._cpu])
+        reserved = sum([amount for dimension, amount in demand.fixed if self._cores >> dimension & 1])
         waited_s = this.now_s - request.submitted_at_s
         if self._events is not None:
-            opened = TrajectoryOpened(this.now_s, request.id, state.group, waited_s, reserved, demand.fixed)
+            opened = TrajectoryOpened(
+                this.now_s, request.id, state.group, waited_s, reserved, demand.fixed, demand.node
+            )
             self._events.append(opened)

@@ -30,7 +30,6 @@ class TrajectoryState:
     Attributes:
         group: what the user calls the group that it belongs to.
         held: its request, placed; None until it is admitted.
-        original: what it asked for before it was placed.
         admitted_at_s: when that was.
         attained_s: seconds that its actions have run so far.
         running: how many of its actions hold units.
@@ -44,7 +43,6 @@ class TrajectoryState:
 
     group: str | None
     held: PendingAction | None = None
-    original: Demand | None = None
     admitted_at_s: float = 0.0
     attained_s: float = 0.0
     running: int = 0
@@ -94,10 +92,9 @@ class Trajectories:
         """Return a trajectory."""
         return self._states[trajectory]
 
-    def admit(self, state: TrajectoryState, request: PendingAction, original: Demand, now_s: float) -> None:
+    def admit(self, state: TrajectoryState, request: PendingAction, now_s: float) -> None:
         """A trajectory holds what it asked for from now on."""
         state.held = request
-        state.original = original
         state.admitted_at_s = now_s
         self.open += 1
 

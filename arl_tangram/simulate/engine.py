@@ -24,11 +24,11 @@ from typing import Any
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.events import Event
-from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, Outcome, PendingAction, RunningAction
+from arl_tangram.model.lifecycle import ActionSpec, Demand, Outcome, PendingAction, RunningAction
 from arl_tangram.model.quantities import MILLI
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
+from arl_tangram.scheduling.feasibility import in_sandbox, resolve, trajectory_demand
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.scheduling.policy import Plan, Policy
@@ -47,6 +47,7 @@ def simulate(
     order: Order = "fcfs",
     known: bool = False,
     record: bool = False,
+    host: int | None = 0,
 ) -> Result:
     """Return what a workload takes.
 
@@ -57,13 +58,14 @@ def simulate(
         order: who comes first among those of one priority.
         known: whether the scheduler knows how long each call takes at any units, instead of learning it.
         record: whether the result holds the events of the core.
+        host: the number of the node where calls outside of rollouts have their cores and memory, if there are several.
 
     Raises:
         InfeasibleError: a call or rollout that the pools can never meet.
         ConfigurationError: a time or duration that is negative or not finite, or a policy that is none.
     """
     core = SchedulerCore(topology, policy_of(policy), order=order, record=record)
-    return _Simulation(workload, core, known=known, record=record).run()
+    return _Simulation(workload, core, known=known, record=record, host=host).run()
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class _Open:
         rollout: what it does.
         id: as the core knows it.
         opened_at_s: when it was admitted.
+        node: the number of the node where that was.
         turns: how many turns have begun.
         outstanding: calls of this turn that have not ended.
     """
@@ -83,6 +86,7 @@ class _Open:
     rollout: Rollout
     id: int = 0
     opened_at_s: float = 0.0
+    node: int = 0
     turns: int = 0
     outstanding: int = 0
 
@@ -100,11 +104,12 @@ class _Made:
 class _Simulation:
     """One run: the heap of events, and what is under way."""
 
-    def __init__(self, workload: Workload, core: SchedulerCore, *, known: bool, record: bool) -> None:
+    def __init__(self, workload: Workload, core: SchedulerCore, *, known: bool, record: bool, host: int | None) -> None:
         self._core = core
         self._topology = core.topology
         self._reserved = core.policy.reserved_cores * MILLI
         self._known = known
+        self._host = host
         self._record = record
         self._now_s = 0.0
         self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
@@ -112,7 +117,7 @@ class _Simulation:
         self._next_id = 0
         self._decisions = 0
         self._refused: str | None = None
-        self._demands: dict[tuple[int, int, int], tuple[ActionSpec, Demand]] = {}
+        self._demands: dict[tuple[int, int, int, int | None], tuple[ActionSpec, Demand]] = {}
         self._made: dict[int, _Made] = {}
         self._opening: dict[int, _Open] = {}
         self._calls: list[SimulatedCall | None] = []
@@ -193,6 +198,7 @@ class _Simulation:
 
     def _admit(self, state: _Open) -> None:
         state.opened_at_s = self._now_s
+        state.node = self._core.node_of(state.id)
         self._think(state)
 
     def _think(self, state: _Open) -> None:
@@ -219,10 +225,7 @@ class _Simulation:
     def _make(self, call: Call, state: _Open | None) -> None:
         """Submit a call, as the runtime does."""
         demand = self._demand(call, state)
-        turn = state is not None and (
-            demand.reserved > 0
-            or (call.spec.kind is BodyKind.ASYNC and call.spec.cost.minimum_cpu > 0 and CPU in self._topology.index)
-        )
+        turn = state is not None and (demand.reserved > 0 or in_sandbox(call.spec))
         pending = PendingAction(
             self._new_id(), demand, self._now_s, call.key, None if state is None else state.id, turn
         )
@@ -281,18 +284,20 @@ class _Simulation:
 
     def _demand(self, call: Call, state: _Open | None) -> Demand:
         """Return the cost of a call; resolved once for all calls that stand alike, unless each is told apart."""
-        reserved, held = (0, 0) if state is None else (self._reserved, state.rollout.memory_bytes)
+        reserved, held, node = 0, 0, None
+        if state is not None:
+            reserved, held, node = self._reserved, state.rollout.memory_bytes, state.node
         if self._known:
             spec = replace(_declared(call), name=f"{call.spec.name}#{self._next_id + 1}")
-            return resolve(spec, self._topology, reserved=reserved, memory_held=held)
-        key = (id(call.spec), reserved, held)
+            return self._resolve(spec, node, reserved, held)
+        key = (id(call.spec), reserved, held, node)
         found = self._demands.get(key)
         if found is None:
-            found = self._demands[key] = (
-                call.spec,
-                resolve(call.spec, self._topology, reserved=reserved, memory_held=held),
-            )
+            found = self._demands[key] = (call.spec, self._resolve(call.spec, node, reserved, held))
         return found[1]
+
+    def _resolve(self, spec: ActionSpec, node: int | None, reserved: int, held: int) -> Demand:
+        return resolve(spec, self._topology, node=node, host=self._host, reserved=reserved, memory_held=held)
 
 
 def _declared(call: Call) -> ActionSpec:

@@ -27,7 +27,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
-from arl_tangram.model.topology import CPU, Dimension, Topology
+from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
 
 _REMEMBERED_DEMANDS = 1024
@@ -66,6 +66,10 @@ class _Fields:
     def flag(self, key: str) -> bool:
         value = self.get(key)
         return value if isinstance(value, bool) else _refuse(key, "true or false", value)
+
+    def has(self, key: str) -> bool:
+        """Whether a field is there."""
+        return key in self._object
 
     def is_true(self, key: str) -> bool:
         """Whether a field is there and true."""
@@ -145,7 +149,7 @@ class EventDecoder:
     def __init__(self, topology: Topology, version: int = VERSION) -> None:
         self._topology = topology
         self._version = version
-        self._cpu = topology.index.get(CPU)
+        self._nodes = {node.name: number for number, node in enumerate(topology.nodes)}
         self._waiting: dict[int, PendingAction] = {}
         self._demands: dict[Demand, Demand] = {}
         self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
@@ -228,6 +232,7 @@ class EventDecoder:
             overhead_s=fields.number("overhead_s"),
             cpu_s=fields.number("cpu_s"),
             cores=fields.number("cores"),
+            node=self._node(fields),
         )
         self._waiting.pop(action.id, None)
         return ActionEnded(fields.instant("at_s"), action)
@@ -254,6 +259,7 @@ class EventDecoder:
             duration_s=fields.number_or_none("duration_s"),
             reserved=fields.integer("reserved"),
             milli_cores=self._milli_cores(fixed),
+            node=self._node(fields),
         )
         if len(self._demands) >= _REMEMBERED_DEMANDS:
             self._demands.clear()
@@ -266,7 +272,7 @@ class EventDecoder:
         return replace(demand, fixed=granted, dimensions=dimensions, milli_cores=self._milli_cores(granted))
 
     def _milli_cores(self, fixed: tuple[tuple[int, int], ...]) -> int:
-        return sum(units for index, units in fixed if index == self._cpu)
+        return sum(units for index, units in fixed if self._topology.cores >> index & 1)
 
     def _opened(self, fields: _Fields) -> TrajectoryOpened:
         return TrajectoryOpened(
@@ -276,10 +282,19 @@ class EventDecoder:
             waited_s=fields.number("waited_s"),
             reserved=fields.integer("reserved"),
             held=self._units(fields, "held"),
+            node=self._node(fields),
         )
 
     def _units(self, fields: _Fields, key: str) -> tuple[tuple[int, int], ...]:
         return tuple((self._index(key, name), _integer(key, units)) for name, units in fields.pairs(key))
+
+    def _node(self, fields: _Fields) -> int | None:
+        """Return the number of the node that a line names, if it names one."""
+        if not fields.has("node"):
+            return None
+        name = fields.text("node")
+        number = self._nodes.get(name)
+        return _refuse("node", "a node of the header's dimensions", name) if number is None else number
 
     def _dimension(self, fields: _Fields) -> int:
         return self._index("dimension", fields.text("dimension"))

@@ -30,7 +30,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.model.topology import CPU, Dimension, Topology
+from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.trace.format import FORMAT, Footer, Header
 
 _LONGEST_KEY = 64
@@ -91,8 +91,9 @@ class EventEncoder:
     def __init__(self, topology: Topology) -> None:
         self._names = [_text(dimension.name) for dimension in topology.dimensions]
         self._scales = [dimension.scale for dimension in topology.dimensions]
-        self._cpu = topology.index.get(CPU)
-        self._cpu_scale = 1 if self._cpu is None else self._scales[self._cpu]
+        self._nodes = [_text(node.name) for node in topology.nodes]
+        self._cores_of = topology.cores
+        self._core_scale = topology.core_scale
         self._demands: dict[int, _DemandText] = {}
 
     def line(self, event: Event) -> str:
@@ -103,7 +104,7 @@ class EventEncoder:
             case ActionStarted():
                 line = self._started(event)
             case ActionEnded():
-                line = _ended(event)
+                line = self._ended(event)
             case TrajectoryOpened():
                 line = self._opened(event)
             case UnitsReturned() | ActionDeferred() | TrajectoryClosed():
@@ -151,15 +152,32 @@ class EventEncoder:
         return (
             f'{{"type":"opened","at_s":{_seconds(event.at_s)},"id":{event.id},"group":{group},'
             f'"waited_s":{_seconds(event.waited_s)},"reserved":{event.reserved},'
-            f'"held":{{{self._units(event.held)}}}}}\n'
+            f'"held":{{{self._units(event.held)}}}{self._node(event.node)}}}\n'
         )
+
+    def _ended(self, event: ActionEnded) -> str:
+        action = event.action
+        error = "null" if action.error is None else _text(action.error)
+        return (
+            f'{{"type":"ended","at_s":{_seconds(event.at_s)},"id":{action.id},'
+            f'"submitted_at_s":{_seconds(action.submitted_at_s)},"name":{_text(action.name)},"key":{_key(action.key)},'
+            f'"trajectory":{_number(action.trajectory)},"outcome":"{action.outcome.value}","error":{error},'
+            f'"queueing_s":{_seconds(action.queueing_s)},"execution_s":{_seconds(action.execution_s)},'
+            f'"overhead_s":{_seconds(action.overhead_s)},"cpu_s":{_seconds(action.cpu_s)},'
+            f'"cores":{_seconds(action.cores)}{self._node(action.node)}}}\n'
+        )
+
+    def _node(self, number: int | None) -> str:
+        """Return the field that names a node, where there are several."""
+        return "" if number is None else f',"node":{self._nodes[number]}'
 
     def _units(self, units: tuple[tuple[int, int], ...]) -> str:
         return ",".join(f"{self._names[index]}:{amount}" for index, amount in units)
 
     def _cores(self, text: _DemandText, units: int) -> float:
-        from_units = text.demand.reserved or (self._cpu is not None and text.demand.elastic == self._cpu)
-        return (text.cpu + (units if from_units else 0)) / self._cpu_scale
+        elastic = text.demand.elastic
+        from_units = text.demand.reserved or (elastic is not None and self._cores_of >> elastic & 1)
+        return (text.cpu + (units if from_units else 0)) / self._core_scale
 
     def _demand(self, demand: Demand) -> _DemandText:
         known = self._demands.get(id(demand))
@@ -180,13 +198,14 @@ class EventEncoder:
             f'"fixed":{{{fixed}}},"elastic":{elastic},"options":{json.dumps(demand.options)},'
             f'"speedup":{json.dumps(self._speedups(demand))},"relative":{json.dumps(relative)},'
             f'"reserved":{demand.reserved},"learns":{"true" if demand.learns else "false"}'
+            f"{self._node(demand.node)}"
         )
         return _DemandText(
             demand=demand,
             submitted=submitted,
             fixed=fixed,
             elastic="" if demand.elastic is None else f"{elastic}:",
-            cpu=sum(units for index, units in demand.fixed if index == self._cpu),
+            cpu=sum(units for index, units in demand.fixed if self._cores_of >> index & 1),
         )
 
     def _speedups(self, demand: Demand) -> dict[int, float | None] | None:
@@ -219,19 +238,6 @@ _TYPES: dict[type[Event], str] = {
 
 def _begin(event: Event) -> str:
     return f'{{"type":"{_TYPES[type(event)]}","at_s":{_seconds(event.at_s)}'
-
-
-def _ended(event: ActionEnded) -> str:
-    action = event.action
-    error = "null" if action.error is None else _text(action.error)
-    return (
-        f'{{"type":"ended","at_s":{_seconds(event.at_s)},"id":{action.id},'
-        f'"submitted_at_s":{_seconds(action.submitted_at_s)},"name":{_text(action.name)},"key":{_key(action.key)},'
-        f'"trajectory":{_number(action.trajectory)},"outcome":"{action.outcome.value}","error":{error},'
-        f'"queueing_s":{_seconds(action.queueing_s)},"execution_s":{_seconds(action.execution_s)},'
-        f'"overhead_s":{_seconds(action.overhead_s)},"cpu_s":{_seconds(action.cpu_s)},'
-        f'"cores":{_seconds(action.cores)}}}\n'
-    )
 
 
 def _seconds(value: float) -> str:

@@ -32,6 +32,8 @@ paused         paused (whether nothing new starts from now on)
 an action runs on inside its trajectory's reservation is in `units` and `cores`, not in `grant`.
 Where an action has several places to go to, such as the keys of a quota, `fixed` is empty and `grant`
 says which it got.
+With several nodes, each has dimensions of its own (`cpu@NAME`, `memory@NAME`, `sandboxes@NAME`). Then the types
+submitted, ended and opened have `node`, the name, unless they concern none.
 A call that is tried again is submitted, started, returned and ended once for each attempt, under one id.
 Version 1 lacks `parent`, `since_s`, `learns`, and the types lent, resumed, settled, capacity and paused.
 Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from arl_tangram.model.events import TrajectoryOpened
 from arl_tangram.model.lifecycle import RunningAction
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import Topology
 from arl_tangram.trace.lending import Lending
 from arl_tangram.trace.rates import Rates
 
@@ -19,8 +19,8 @@ class Holding:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._cpu = topology.index.get(CPU)
-        self._cpu_scale = 1 if self._cpu is None else topology.dimensions[self._cpu].scale
+        self._cores = topology.cores
+        self._core_scale = topology.core_scale
         self._rates = Rates(topology)
         self._running: dict[int, RunningAction] = {}
         self._lending = Lending()
@@ -107,23 +107,23 @@ class Holding:
         demand = action.pending.demand
         elapsed_s = until_s - action.started_at_s
         lent_unit_s = self._lending.unit_s(action.pending.id, until_s) if self._lending.loans else 0.0
-        cores_unit_s = 0.0
+        cores_unit_s, cpu = 0.0, -1
         for dimension, units in demand.fixed:
-            if dimension == self._cpu:
-                cores_unit_s += units * elapsed_s
+            if self._cores >> dimension & 1:
+                cores_unit_s, cpu = cores_unit_s + units * elapsed_s, dimension
             elif dimension not in self._rates.dimensions:
                 unit_s[dimension] += units * elapsed_s
         if demand.elastic is not None:
-            if demand.elastic == self._cpu:
-                cores_unit_s += action.units * elapsed_s
+            if self._cores >> demand.elastic & 1:
+                cores_unit_s, cpu = cores_unit_s + action.units * elapsed_s, demand.elastic
             else:
                 unit_s[demand.elastic] += action.units * elapsed_s
-        if self._cpu is not None and cores_unit_s:
+        if cores_unit_s:
             cores_unit_s -= lent_unit_s
-            unit_s[self._cpu] += cores_unit_s
+            unit_s[cpu] += cores_unit_s
         if demand.reserved:
             cores_unit_s += action.units * elapsed_s
-        return cores_unit_s / self._cpu_scale
+        return cores_unit_s / self._core_scale
 
     def _add_trajectory(self, unit_s: list[float], trajectory: TrajectoryOpened, until_s: float) -> None:
         for dimension, units in trajectory.held:

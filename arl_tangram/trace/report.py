@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
-from arl_tangram.model.topology import CPU, MEMORY, is_breaker
+from arl_tangram.model.topology import CPU, MEMORY, is_breaker, resource_of
 from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.summary import Summary
 
@@ -151,9 +151,10 @@ def _dimensions(figures: Sequence[DimensionFigures]) -> list[str]:
 def _capacity(dimension: DimensionFigures) -> str:
     mean = dimension.mean_capacity
     changed = "" if mean is None or math.isclose(mean, dimension.capacity) else f" (mean {mean:,.1f})"
-    if dimension.name == MEMORY:
+    resource = resource_of(dimension.name)
+    if resource == MEMORY:
         return f"{dimension.capacity:,.1f} GiB{changed}"
-    unit = " cores" if dimension.name == CPU else ""
+    unit = " cores" if resource == CPU else ""
     window = "" if dimension.window_s is None else f" per {dimension.window_s:g} s"
     return f"{dimension.capacity:,.10g}{unit}{window}{changed}"
 

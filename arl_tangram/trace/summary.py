@@ -20,7 +20,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import FinishedAction
-from arl_tangram.model.topology import CPU, Topology
+from arl_tangram.model.topology import Topology
 from arl_tangram.trace.figures import DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.histogram import Histogram
 from arl_tangram.trace.holding import Holding
@@ -49,6 +49,7 @@ class Summary:
         self._rows: dict[str, Tally] = {}
         self._topology = topology
         self._holding = Holding(topology)
+        self._cpu_s = [0.0] * len(topology.nodes)
         self._offered = Offered(topology)
         self._pauses = 0
         self._paused_s = 0.0
@@ -142,6 +143,10 @@ class Summary:
         """Return how much of each dimension was in use, where all commands took `cpu_s` of the processors."""
         held = self._holding.unit_s(until_s)
         first_s = until_s if self._first_s is None else self._first_s
+        several = len(self._topology.nodes) > 1
+        used_s = {
+            node.cpu: self._cpu_s[number] if several else cpu_s for number, node in enumerate(self._topology.nodes)
+        }
         figures: list[DimensionFigures] = []
         for index, dimension in enumerate(self._topology.dimensions):
             offered = self._offered.unit_s(index, until_s, first_s)
@@ -153,7 +158,7 @@ class Summary:
                     window_s=dimension.window_s,
                     held_unit_s=held[index] / dimension.scale,
                     held_share=ratio(held[index], offered),
-                    used_share=ratio(cpu_s * dimension.scale, offered) if dimension.name == CPU else None,
+                    used_share=ratio(used_s[index] * dimension.scale, offered) if index in used_s else None,
                 )
             )
         return tuple(figures)
@@ -198,6 +203,8 @@ class Summary:
         action = event.action
         row = self._rows.get(action.name) or self._row(action.name)
         row.add(action)
+        if action.node is not None:
+            self._cpu_s[action.node] += sane(action.cpu_s)
         if self._uncharged and action.trajectory in self._uncharged:
             self._charge(action, self._uncharged.pop(action.trajectory))
 

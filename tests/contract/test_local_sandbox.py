@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from arl_tangram.errors import SandboxPathError
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
+from arl_tangram.model.sandbox import Sandbox
 from contract.sandbox_contract import SandboxContract
 
 
@@ -35,3 +37,7 @@ class TestLocalSandbox(SandboxContract):
         yield manager
         await manager.aclose()
         assert os.listdir(root) == []
+
+    async def test_a_folder_is_not_copied_into_itself(self, box: Sandbox) -> None:
+        with pytest.raises(SandboxPathError, match="into itself"):
+            await box.put_dir("/", "everything")

@@ -12,17 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from docker_images import Images
 from documents import ROOT
 
 FOLDER = ROOT / "examples"
+IN_DOCKER = "docker_sandboxes.py"
 SCRIPTS = [path.name for path in sorted(FOLDER.glob("*.py"))]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != IN_DOCKER])
 def test_an_example_runs_and_prints_what_it_should(name: str, tmp_path: Path) -> None:
+    check(name, tmp_path)
+
+
+def test_the_example_in_docker_runs_and_prints_what_it_should(docker_url: str, images: Images, tmp_path: Path) -> None:
+    check(IN_DOCKER, tmp_path, "--image", images.busybox, "--url", docker_url)
+
+
+def check(name: str, folder: Path, *arguments: str) -> None:
+    """Run a script, which must end well, and compare what it prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(FOLDER / name)],
-        cwd=tmp_path,
+        [sys.executable, "-W", "error", str(FOLDER / name), *arguments],
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

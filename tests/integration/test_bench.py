@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from arl_tangram.bench.contenders import (
     CORES_LIMITER,
     CPU_ACTION,
@@ -17,9 +19,9 @@ from arl_tangram.bench.contenders import (
 )
 
 
-def bench(*argv: str) -> subprocess.CompletedProcess[str]:
+def bench(*argv: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "arl_tangram", "bench", *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 def test_a_quick_run_measures_everybody_and_judges_nothing(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_quick_run_of_the_plan_measures_three_policies(tmp_path: Path) -> None
 def test_every_bench_is_named() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults")
+    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults", "aoe")
     assert all(f"    {name} " in done.stdout for name in names)
 
 
@@ -84,3 +86,27 @@ def test_a_quick_run_with_many_in_flight_judges_nothing(tmp_path: Path) -> None:
     assert {one["in_flight"] for one in record["memory"] + record["lag"]} == {1_000}
     assert record["gates"] == []
     assert "no promises" in done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_quick_run_in_containers_measures_every_mode_and_judges_nothing(tmp_path: Path, docker_url: str) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("aoe", "--quick", "--url", docker_url, "--json", str(figures), timeout_s=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(figures.read_text())
+    cells = {
+        (c["mode"]["grants"], c["mode"]["channel"], c["live"], c["command_s"]): one
+        for one in record["overhead"]
+        for c in [one["cell"]]
+    }
+    kinds = ["api"] if "direct" in record["not_measured"] else ["direct", "api"]
+    assert set(cells) == {(k, c, n, s) for k in kinds for c in ("session", "exec") for n in (1, 4) for s in (0.1, 1.0)}
+    assert all(0 < one["share"] < 1 for one in cells.values())
+    assert all(one["execution_s"] >= one["asked_s"] for one in record["samples"])  # sleep never ends too early
+    assert [one["grants"] for one in record["grants"]] == kinds
+    assert [one["grants"] for one in record["suspensions"]] == kinds
+    assert all(one["intact"] and one["timed_out"] and one["usable"] for one in record["suspensions"])
+    assert {one["live"] for one in record["crowd"]} == {2, 6}
+    assert record["gates"] == []
+    assert all(mode in done.stdout for mode in ("api + session", "api + gated exec"))
+    assert "judge" in done.stdout

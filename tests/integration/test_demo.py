@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from arl_tangram.demo.pools import IMAGE
 from arl_tangram.trace.reader import read_trace
+from docker_engine import EngineApi
 
 COMMAND = [sys.executable, "-m", "arl_tangram", "demo", "--quick"]
 
@@ -67,6 +69,36 @@ def test_a_quick_run_ends_with_the_same_rewards_and_claims_no_ratios(tmp_path: P
     assert share["runs"][2]["figures"]["mean_admission_s"] < 0.1 < share["runs"][0]["figures"]["mean_admission_s"]
     assert processes_of(tmp_path) == []
     assert sandboxes_in(tmp_path) == []
+
+
+def images_of_the_demo(url: str) -> list[str]:
+    return [tag for image in EngineApi(url).get("/images/json") for tag in image["RepoTags"] or () if IMAGE in tag]
+
+
+@pytest.mark.timeout(240)
+def test_with_containers_it_comes_to_the_same_rewards_and_removes_its_image(tmp_path: Path, docker_url: str) -> None:
+    there = images_of_the_demo(docker_url)
+    argv = [*COMMAND, "--docker", "--url", docker_url, "--json", str(tmp_path / "figures.json")]
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    assert "each in a Docker container" in words
+    assert "MB sent to the daemon" in words or there
+    assert "All trajectories came to the same results and rewards in every run." in words
+    assert done.stderr == ""
+
+    summary = json.loads((tmp_path / "figures.json").read_text())
+    assert summary["docker"]
+    (share,) = summary["shares"]
+    first, *others = [run["answers"] for run in share["runs"]]
+    assert others == [first, first]
+    assert {answer["passed"] for answer in first} == {0.5, 1.0}
+    assert all(answer["error"] is None for answer in first)
+    for run in share["runs"]:
+        assert 0 < run["figures"]["used_core_s"] <= 1.1 * run["figures"]["held_core_s"]
+    assert images_of_the_demo(docker_url) == there
+    mine = [each for each in EngineApi(docker_url).containers("arl_tangram.owner") if IMAGE in each["Image"]]
+    assert mine == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

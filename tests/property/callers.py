@@ -10,9 +10,10 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 @dataclass
 class Loan:
-    """What a running action has lent: `cores` (integer units) and, if it had one and does not keep it, its turn."""
+    """What a running action has lent: `cores` of a dimension, and its turn, if it had one and does not keep it."""
 
     cores: int
+    cpu: int = 0
     keeps_turn: bool = False
     wanted: bool = False
 
@@ -72,7 +73,8 @@ def stuck_calls(
 
     def kept(action_id: int) -> dict[int, int]:
         units = {d: u for d, u in granted(running[action_id]).items() if d in capacity}
-        units[0] = units.get(0, 0) - callers.loans[action_id].cores
+        loan = callers.loans[action_id]
+        units[loan.cpu] = units.get(loan.cpu, 0) - loan.cores
         return units
 
     calls = {a.id: a for a in waiting if a.parent is not None and a.parent in running}
@@ -98,8 +100,9 @@ def stuck_calls(
         return all(u <= free(d) for d, u in least(action.demand).items() if d in capacity)
 
     def cores_needed(i: int) -> int:
-        above = ancestors(running[i].pending.parent, running)
-        return max(0, min(callers.loans[i].cores, capacity[0] - sum(kept(a)[0] for a in above if a in callers.loans)))
+        above, loan = ancestors(running[i].pending.parent, running), callers.loans[i]
+        kept_above = sum(kept(a).get(loan.cpu, 0) for a in above if a in callers.loans)
+        return max(0, min(loan.cores, capacity[loan.cpu] - kept_above))
 
     while True:
         ended = {i for i, action in [*calls.items(), *others.items()] if can_start(action)}
@@ -109,7 +112,7 @@ def stuck_calls(
         for i in loans:
             loan = callers.loans[i]
             after = () if loan.wanted else callers.calls.get(i, set())
-            if any(c in calls or c in loans for c in after) or cores_needed(i) > max(free(0), 0):
+            if any(c in calls or c in loans for c in after) or cores_needed(i) > max(free(loan.cpu), 0):
                 continue
             loans.remove(i)
             ended.add(i)

@@ -87,11 +87,11 @@ class WatchedManager(CountingManager):
 
     pool: WatchedPool
 
-    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> FakeSandbox:
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int, node: int = 0) -> FakeSandbox:
         self.pool.on_create()
         self.pool.creating.append(memory_bytes)
         try:
-            return await super().create_sandbox(image=image, memory_bytes=memory_bytes)
+            return await super().create_sandbox(image=image, memory_bytes=memory_bytes, node=node)
         finally:
             self.pool.creating.remove(memory_bytes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -10,8 +12,9 @@ from arl_tangram.errors import InfeasibleError, NoTrajectoryError
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import GIB
+from arl_tangram.model.topology import CPU, MEMORY, THREADS, quota_calls, quota_concurrency, resource_of
 from arl_tangram.scheduling.policies import elastic, fixed, paper, reserved
-from property.worlds import World, make_demand, make_topology
+from property.worlds import World, make_demand, make_nodes, make_topology
 
 POLICIES = st.sampled_from(
     [
@@ -58,20 +61,34 @@ class Core(RuleBasedStateMachine):
     @initialize(topology=TOPOLOGIES, policy=POLICIES, order=ORDERS, costs=st.lists(COSTS, min_size=1, max_size=6))
     def begin(self, topology, policy, order, costs) -> None:  # type: ignore[no-untyped-def]
         self.world = World(topology, policy, order)
-        self.demands: list[tuple[Demand, Demand]] = []
+        self.demands: list[Demand] = []
+        self.inside: dict[tuple[str, int], Demand] = {}
         for i, cost in enumerate(costs):
-            inside = policy.reserved_cores * 1000
-            try:
-                outer = make_demand(topology, f"a{i}", **cost)
-                inner = make_demand(topology, f"a{i}", **cost, reserved=inside)
-            except InfeasibleError:
-                continue
-            self.demands.append((outer, inner))
+            with suppress(InfeasibleError):
+                self.demands.append(make_demand(topology, f"a{i}", **cost))
+            for node in range(len(topology.nodes)):
+                with suppress(InfeasibleError):
+                    demand = make_demand(topology, f"a{i}", **cost, reserved=policy.reserved_cores * 1000, node=node)
+                    self.inside[demand.name, node] = demand
+
+    def inner(self, which: int, trajectory: int) -> Demand:
+        """What an action asks for in a trajectory: of the node where that is, or of this machine.
+
+        What is too much for that node is replaced by something else that is not.
+        """
+        node = self.world.core.node_of(trajectory)
+        possible = [self.inside[demand.name, node] for demand in self.demands if (demand.name, node) in self.inside]
+        return possible[which % len(possible)] if possible else Demand("nothing", ())
+
+    def of_kind(self, kind: str, which: int) -> int:
+        """The dimension that counts something, of one of the nodes."""
+        names = [name for name in self.world.topology.index if (resource_of(name) or name).startswith(kind)]
+        return self.world.topology.index[names[which % len(names)]]
 
     @precondition(lambda self: self.demands)
     @rule(which=PICK, repeat=st.sampled_from([1, 1, 1, 3, 10, 70]))
     def submit(self, which: int, repeat: int) -> None:
-        demand = self.demands[which % len(self.demands)][0]
+        demand = self.demands[which % len(self.demands)]
         if self.world.exceeds(demand):
             with pytest.raises(InfeasibleError):
                 self.world.submit(demand)
@@ -82,8 +99,8 @@ class Core(RuleBasedStateMachine):
     @precondition(lambda self: self.demands and self.world.open_trajectories)
     @rule(which=PICK, trajectory=PICK, turn=st.booleans())
     def submit_inside(self, which: int, trajectory: int, turn: bool) -> None:
-        demand = self.demands[which % len(self.demands)][1]
         into = _pick(self.world.open_trajectories, trajectory)
+        demand = self.inner(which, into)
         state = self.world.open_trajectories[into]
         if state.closing:
             with pytest.raises(NoTrajectoryError):
@@ -98,15 +115,17 @@ class Core(RuleBasedStateMachine):
     @rule(trajectory=PICK)
     def submit_too_early(self, trajectory: int) -> None:
         with pytest.raises(NoTrajectoryError):
-            self.world.submit(self.demands[0][1], trajectory=_pick(self.world.opening, trajectory), turn=True)
+            self.world.submit(self.demands[0], trajectory=_pick(self.world.opening, trajectory), turn=True)
 
     @rule(memory_gib=st.sampled_from([0, 1, 2, 4]))
     def open(self, memory_gib: int) -> None:
         try:
             self.world.open(memory_gib=memory_gib)
         except InfeasibleError:
-            cores, memory = self.world.capacity[:2]
-            assert self.world.policy.reserved_cores * 1000 > cores or memory_gib * GIB > memory
+            for node in self.world.topology.nodes:
+                cores, memory = self.world.capacity[node.cpu], self.world.capacity[node.memory]
+                no_sandboxes = node.sandboxes is not None and self.world.capacity[node.sandboxes] == 0
+                assert self.world.policy.reserved_cores * 1000 > cores or memory_gib * GIB > memory or no_sandboxes
 
     @precondition(lambda self: self.world.open_trajectories)
     @rule(trajectory=PICK)
@@ -146,8 +165,9 @@ class Core(RuleBasedStateMachine):
         if trajectory is not None and self.world.open_trajectories[trajectory].closing:
             return
         for n in range(repeat):
-            outer, inner = self.demands[(which + n) % len(self.demands)]
-            self.world.call(caller, outer if trajectory is None else inner, turn=turn, cores=cores)
+            outer = self.demands[(which + n) % len(self.demands)]
+            called = outer if trajectory is None else self.inner(which + n, trajectory)
+            self.world.call(caller, called, turn=turn, cores=cores)
 
     @precondition(lambda self: self.world.callers.idle())
     @rule(which=PICK)
@@ -190,20 +210,25 @@ class Core(RuleBasedStateMachine):
     @rule(
         change=st.sampled_from(
             [
-                *((0, milli_cores) for milli_cores in (500, 1000, 2000, 4000, 9000)),
-                *((1, gib * GIB) for gib in (2, 8)),
-                *((2, threads) for threads in (1, 4)),
-                *((3, calls) for calls in (500, 3000)),
-                *((4, calls) for calls in (1000, 3000)),
+                *((CPU, milli_cores) for milli_cores in (500, 1000, 2000, 4000, 9000)),
+                *((MEMORY, gib * GIB) for gib in (2, 8)),
+                *((THREADS, threads) for threads in (1, 4)),
+                *((quota_calls("search"), calls) for calls in (500, 3000)),
+                *((quota_concurrency("search"), calls) for calls in (1000, 3000)),
             ]
-        )
+        ),
+        node=PICK,
     )
-    def set_capacity(self, change: tuple[int, int]) -> None:
-        self.world.set_capacity(*change)
+    def set_capacity(self, change: tuple[str, int], node: int) -> None:
+        kind, units = change
+        self.world.set_capacity(self.of_kind(kind, node), units)
 
-    @rule(dimension=st.sampled_from([2, 3, 4]), for_s=st.sampled_from([0.0, 0.2, 3.0, 60.0]))
-    def pause(self, dimension: int, for_s: float) -> None:
-        self.world.pause(dimension, for_s)
+    @rule(
+        kind=st.sampled_from([THREADS, quota_calls("search"), quota_concurrency("search")]),
+        for_s=st.sampled_from([0.0, 0.2, 3.0, 60.0]),
+    )
+    def pause(self, kind: str, for_s: float) -> None:
+        self.world.pause(self.of_kind(kind, 0), for_s)
 
     @rule(step_s=STEPS_S)
     def advance(self, step_s: float) -> None:
@@ -275,7 +300,7 @@ class Core(RuleBasedStateMachine):
         world.now += 1000
         world.settle()
         assert [*world.waiting, *world.opening, *world.running, *world.open_trajectories] == []
-        assert [world.core.free(i) for i in range(5)] == world.capacity
+        assert [world.core.free(i) for i in range(len(world.capacity))] == world.capacity
         assert world.core.next_wakeup_s() is None
         assert world.core.drain_events() == []
 
@@ -336,12 +361,38 @@ class Callers(Core):
             self.submit_inside(which, len(self.world.open_trajectories) - 1, turn=which % 2 == 0)
             self.world.decide()
 
-    @precondition(lambda self: self.world.open_trajectories)
+    @precondition(lambda self: self.demands and self.world.open_trajectories)
     @rule(which=PICK, trajectory=PICK)
     def begin_inside(self, which: int, trajectory: int) -> None:
         """An action in a trajectory starts, if it can."""
         self.submit_inside(which, trajectory, turn=which % 2 == 0)
         self.world.decide()
+
+
+class Nodes(Callers):
+    """Several nodes of all sizes: trajectories go to one that has room, and call bodies that run on another."""
+
+    @initialize(
+        nodes=st.lists(
+            st.tuples(st.sampled_from([1, 2, 2.5, 4]), st.sampled_from([2, 6]), st.sampled_from([None, 1, 3])),
+            min_size=2,
+            max_size=3,
+        ),
+        threads=st.sampled_from([1, 2, 3]),
+        concurrency=st.sampled_from([1, 2]),
+        policy=POLICIES,
+        order=ORDERS,
+        costs=st.lists(KEPT | COSTS, min_size=2, max_size=5),
+    )
+    def begin(self, nodes, threads, concurrency, policy, order, costs) -> None:  # type: ignore[no-untyped-def,override]
+        topology = make_nodes(nodes=nodes, threads=threads, calls=5, concurrency=concurrency)
+        Core.begin(self, topology, policy, order, costs)
+
+    @rule(sandboxes=st.sampled_from([0, 1, 4]), node=PICK)
+    def set_sandboxes(self, sandboxes: int, node: int) -> None:
+        limited = [node.sandboxes for node in self.world.topology.nodes if node.sandboxes is not None]
+        if limited:
+            self.world.set_capacity(limited[node % len(limited)], sandboxes)
 
 
 def _pick(ids, which: int) -> int:  # type: ignore[no-untyped-def]
@@ -351,3 +402,4 @@ def _pick(ids, which: int) -> int:  # type: ignore[no-untyped-def]
 
 TestCore = Core.TestCase
 TestCallers = Callers.TestCase
+TestNodes = Nodes.TestCase

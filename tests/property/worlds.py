@@ -32,7 +32,17 @@ from arl_tangram.model.events import (
 )
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import CPU, MEMORY, THREADS, Dimension, Topology, quota_calls, quota_concurrency
+from arl_tangram.model.topology import (
+    CPU,
+    MEMORY,
+    SANDBOXES,
+    THREADS,
+    Dimension,
+    Topology,
+    on_node,
+    quota_calls,
+    quota_concurrency,
+)
 from arl_tangram.scheduling.core import Decisions, SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
 from arl_tangram.scheduling.order import Order
@@ -65,6 +75,25 @@ def make_topology(
     )
 
 
+def make_nodes(
+    *,
+    nodes: Sequence[tuple[float, int, int | None]],
+    threads: int = 3,
+    calls: int = 3,
+    period_s: float = 5,
+    concurrency: int = 2,
+) -> Topology:
+    """Return nodes of so many cores, GiB of memory and sandboxes (None for any number), and the rest as above."""
+    dimensions: list[Dimension] = []
+    for number, (cores, memory_gib, sandboxes) in enumerate(nodes):
+        dimensions.append(Dimension(on_node(CPU, f"n{number}"), round(cores * MILLI), MILLI))
+        dimensions.append(Dimension(on_node(MEMORY, f"n{number}"), memory_gib * GIB, GIB))
+        if sandboxes is not None:
+            dimensions.append(Dimension(on_node(SANDBOXES, f"n{number}"), sandboxes))
+    rest = make_topology(threads=threads, calls=calls, period_s=period_s, concurrency=concurrency).dimensions[2:]
+    return Topology([*dimensions, *rest])
+
+
 def make_demand(
     topology: Topology,
     name: str = "act",
@@ -77,17 +106,19 @@ def make_demand(
     queue_timeout: float | None = None,
     duration_s: float | None = None,
     reserved: int = 0,
+    node: int | None = None,
+    host: int | None = 0,
 ) -> Demand:
-    """Resolve an action the way the runtime does."""
+    """Resolve an action the way the runtime does, where it is called in a trajectory on `node`."""
     cost = declare_cost(name, cpu=cpu, memory_gib=memory_gib, quota={"search": search} if search else None)
     kind = BodyKind.THREAD if thread else BodyKind.ASYNC
     spec = ActionSpec(name, cost, kind, priority, queue_timeout=queue_timeout, duration_s=duration_s)
-    return resolve(spec, topology, reserved=reserved)
+    return resolve(spec, topology, node=node, host=host, reserved=reserved)
 
 
 @dataclass
 class _Open:
-    """A trajectory that was admitted."""
+    """A trajectory that was admitted, with what it holds."""
 
     demand: Demand
     closing: bool = False
@@ -175,13 +206,24 @@ class World:
                 if self.topology.dimensions[dimension].window_s is None:
                     loan = self.callers.loans.get(i)
                     lent = loan is None or loan.cores
-                    beside[dimension] = beside.get(dimension, 0) + (0 if dimension == 0 and lent else units)
+                    beside[dimension] = beside.get(dimension, 0) + (0 if self.is_cores(dimension) and lent else units)
         return NestedActionError if self.exceeds(demand, beside) else None
 
     def exceeds(self, demand: Demand, beside: dict[int, int] | None = None) -> bool:
-        """Whether there is less than a demand asks for, beside what is held."""
+        """Whether there is less than a demand asks for, beside what is held, in each of its places."""
         held = beside or {}
-        return any(units + held.get(d, 0) > self.capacity[d] for d, units in least(demand).items() if units)
+        return all(
+            any(units + held.get(d, 0) > self.capacity[d] for d, units in least(placed).items() if units)
+            for placed in demand.places or (demand,)
+        )
+
+    def is_cores(self, dimension: int) -> bool:
+        """Whether a dimension is one of those that count cores."""
+        return bool(self.topology.cores >> dimension & 1)
+
+    def cores_of(self, running: RunningAction) -> tuple[int, int]:
+        """The dimension of the cores that an action was granted, and how many; (0, 0) for none."""
+        return next(((d, units) for d, units in granted(running).items() if self.is_cores(d)), (0, 0))
 
     def lend(self, action_id: int, *, cores: bool) -> None:
         running = self.running[action_id]
@@ -191,9 +233,9 @@ class World:
             loan.wanted = False
             assert self._events() == []
         else:
-            lent = granted(running).get(0, 0) if cores else 0
+            cpu, lent = self.cores_of(running) if cores else (0, 0)
             turn = running.pending.turn and running.pending.trajectory is not None
-            self.callers.loans[action_id] = Loan(lent, keeps_turn=turn and not cores)
+            self.callers.loans[action_id] = Loan(lent, cpu, keeps_turn=turn and not cores)
             assert self._events() == [ActionLent(self.now, action_id, lent)]
         self.check()
 
@@ -349,7 +391,10 @@ class World:
         return needs
 
     def fits(self, demand: Demand) -> bool:
-        return all(units <= self.free(d) and d not in self.paused for d, units in self.needs(demand).items())
+        return any(
+            all(units <= self.free(d) and d not in self.paused for d, units in self.needs(placed).items())
+            for placed in demand.places or (demand,)
+        )
 
     def returns(self) -> list[float]:
         """When units of rates return."""
@@ -364,8 +409,11 @@ class World:
         for i, loan in self.callers.loans.items():
             for dimension, units in granted(self.running[i]).items():
                 if self.topology.dimensions[dimension].window_s is None:
-                    left[dimension] -= units - (loan.cores if dimension == 0 else 0)
-        return any(units > left[dimension] for dimension, units in self.needs(demand).items())
+                    left[dimension] -= units - (loan.cores if dimension == loan.cpu else 0)
+        return all(
+            any(units > left[dimension] for dimension, units in self.needs(placed).items())
+            for placed in demand.places or (demand,)
+        )
 
     # Laws.
 
@@ -395,18 +443,19 @@ class World:
         for i, loan in self.callers.loans.items():
             if loan.wanted and i in self.core._lending._resuming:
                 above = [a for a in ancestors(self.running[i].pending.parent, self.running) if a in self.callers.loans]
-                kept = sum(granted(self.running[a]).get(0, 0) - self.callers.loans[a].cores for a in above)
-                assert max(0, min(loan.cores, self.capacity[0] - kept)) > self.free(0), f"{i} could go on"
-                taken.add(0)
+                kept = sum(granted(self.running[a]).get(loan.cpu, 0) - self.lent(a, loan.cpu) for a in above)
+                assert max(0, min(loan.cores, self.capacity[loan.cpu] - kept)) > self.free(loan.cpu), f"{i} could go on"
+                taken.add(loan.cpu)
         for action in self.in_queue():
             if self.halted and not self.is_called(action):
                 continue
-            needs = self.needs(action.demand)
-            first_everywhere = taken.isdisjoint(needs)
-            taken |= needs.keys()
-            if action.id in self.opening and any(loan.cores for loan in self.callers.loans.values()):
-                first_everywhere &= needs.get(0, 0) <= self.cores_beside_callers()
-            if first_everywhere and self.fits(action.demand):
+            places = action.demand.places or (action.demand,)
+            asked = {dimension for placed in places for dimension in self.needs(placed)}
+            first_everywhere = taken.isdisjoint(asked)
+            taken |= asked
+            if action.id in self.opening:
+                places = tuple(placed for placed in places if self.is_beside_callers(placed))
+            if first_everywhere and any(map(self.fits, places)):
                 assert self.may_wait_for_more(action.demand), f"{action} fits and does not start"
 
     def may_wait_for_more(self, demand: Demand) -> bool:
@@ -426,8 +475,12 @@ class World:
             demand = running.pending.demand
             held.append(dict(demand.fixed).get(dimension, 0))
             held.append(running.units if demand.elastic == dimension else 0)
-        lent = sum(loan.cores for loan in self.callers.loans.values()) if dimension == 0 else 0
-        return sum(held) - lent
+        return sum(held) - sum(self.lent(action_id, dimension) for action_id in self.callers.loans)
+
+    def lent(self, action_id: int, dimension: int) -> int:
+        """What an action has lent of a dimension."""
+        loan = self.callers.loans[action_id]
+        return loan.cores if loan.cpu == dimension else 0
 
     def is_called(self, action: PendingAction) -> bool:
         """Whether a running action has called it."""
@@ -476,7 +529,7 @@ class World:
                 self.waiting.pop(running.pending.id)
                 self.running[running.pending.id] = running
             for trajectory in done.opened:
-                self.open_trajectories[trajectory] = _Open(self.opening.pop(trajectory).demand)
+                self.open_trajectories[trajectory] = _Open(self.placed(self.opening.pop(trajectory)))
             for running in done.resumed:
                 del self.callers.loans[running.pending.id]
             actions = [*self.waiting.values(), *(running.pending for running in self.running.values())]
@@ -525,17 +578,32 @@ class World:
         self.gone.add(action_id)
 
     def _opened(self, trajectory: int) -> None:
-        request = self.opening.pop(trajectory)
-        self.open_trajectories[trajectory] = _Open(request.demand)
-        self._rate(request.demand)
-        reserved = dict(request.demand.fixed).get(0, 0)
-        if reserved and any(loan.cores for loan in self.callers.loans.values()):
-            assert self.cores_beside_callers() >= 0, "it holds what callers have lent, and may wait for what they keep"
+        held = self.placed(self.opening.pop(trajectory))
+        self.open_trajectories[trajectory] = _Open(held)
+        for cpu in (d for d, _ in held.fixed if self.is_cores(d)):
+            if any(self.lent(i, cpu) for i in self.callers.loans):
+                left = self.cores_beside_callers(cpu)
+                assert left >= 0, "it holds what callers have lent, and may wait for what they keep"
 
-    def cores_beside_callers(self) -> int:
-        """Integer units that trajectories and callers leave, those included that callers have lent."""
-        held = sum(dict(state.demand.fixed).get(0, 0) for state in self.open_trajectories.values())
-        return self.capacity[0] - held - sum(granted(self.running[i]).get(0, 0) for i in self.callers.loans)
+    def placed(self, request: PendingAction) -> Demand:
+        """What a trajectory holds that was admitted: its demand on one of the nodes."""
+        if not request.demand.places:
+            return request.demand
+        node = self.core.node_of(request.id)
+        return next(placed for placed in request.demand.places if placed.node == node)
+
+    def is_beside_callers(self, demand: Demand) -> bool:
+        """Whether a trajectory that is to hold a demand would hold no cores that callers have lent."""
+        return all(
+            units <= self.cores_beside_callers(d)
+            for d, units in demand.fixed
+            if self.is_cores(d) and any(self.lent(i, d) for i in self.callers.loans)
+        )
+
+    def cores_beside_callers(self, cpu: int) -> int:
+        """Integer units of a node that trajectories and callers leave, those included that callers have lent."""
+        held = sum(dict(state.demand.fixed).get(cpu, 0) for state in self.open_trajectories.values())
+        return self.capacity[cpu] - held - sum(granted(self.running[i]).get(cpu, 0) for i in self.callers.loans)
 
     def _started(self, running: RunningAction) -> None:
         action, demand = running.pending, running.pending.demand
@@ -582,7 +650,8 @@ class World:
 
     def _check_events(self, decisions: Decisions, events: list[Event]) -> None:
         assert [e.action for e in events if isinstance(e, ActionStarted)] == decisions.started
-        assert [e.id for e in events if isinstance(e, TrajectoryOpened)] == decisions.opened
+        opened = [(e.id, e.held) for e in events if isinstance(e, TrajectoryOpened)]
+        assert opened == [(i, self.open_trajectories[i].demand.fixed) for i in decisions.opened]
         resumed = [e.id for e in events if isinstance(e, ActionResumed)]
         assert resumed == [r.pending.id for r in decisions.resumed]
         deferred = [e.id for e in events if isinstance(e, ActionDeferred)]

@@ -24,11 +24,13 @@ SIGNATURES = [block.strip() for block in BLOCKS if not block.startswith("Tangram
 (TREE,) = [block for block in BLOCKS if block.startswith("TangramError")]
 COMMANDS = {
     "demo": ["demo"],
+    "doctor": ["doctor"],
     "report TRACE": ["report"],
     "bench overhead": ["bench", "overhead"],
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
     "bench plan": ["bench", "plan"],
+    "bench aoe": ["bench", "aoe"],
     "bench faults": ["bench", "faults"],
 }
 
@@ -134,7 +136,7 @@ def test_the_commands_are_those_that_there_are(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     actual = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     section = PAGE.partition("## Command line\n")[2]
-    shown = re.findall(r"^\| `(demo|report|bench)\b", section, re.MULTILINE)
+    shown = re.findall(r"^\| `(demo|doctor|report|bench)\b", section, re.MULTILINE)
     assert actual == list(dict.fromkeys(shown))
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from arl_tangram.managers.host.hierarchy import FILES, Hierarchy
+from arl_tangram.managers.host.hierarchy import FILES, USAGE, Hierarchy
+from arl_tangram.managers.host.machine import parse_cpulist
 
 PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000  # the kernel refuses less
@@ -90,7 +91,7 @@ def _plant_v2(hierarchies: Mapping[str, Hierarchy], name: str, core_ids: Sequenc
         if tree is not best:
             tree.remove()
     if best.pins:
-        _write(best.folders["cpuset"] / "cpuset.cpus", _cpulist(core_ids))
+        write_file(best.folders["cpuset"] / "cpuset.cpus", cpulist(core_ids))
     return best
 
 
@@ -115,7 +116,7 @@ def _enable(folder: Path, controllers: Iterable[str]) -> None:
     for controller in controllers:
         with contextlib.suppress(OSError):
             if controller not in (folder / "cgroup.subtree_control").read_text().split():
-                _write(folder / "cgroup.subtree_control", f"+{controller}")
+                write_file(folder / "cgroup.subtree_control", f"+{controller}")
 
 
 def _uproot(folders: Iterable[Path]) -> CgroupTree:
@@ -149,29 +150,80 @@ class SandboxGroup:
             if controller == "cpuset" and self.version == 1:
                 _init_cpuset(folder, None)
             if controller == "pids":
-                _write(folder / "pids.max", str(MAX_PIDS))
+                write_file(folder / "pids.max", str(MAX_PIDS))
 
     def limit_memory(self, size: int) -> None:
         """Limit memory, swap included, to `size` bytes."""
         if folder := self.folders.get("memory"):
             files = FILES[self.version]
-            _write(folder / files.memory_limit, str(size))
+            write_file(folder / files.memory_limit, str(size))
             with contextlib.suppress(OSError):  # without swap accounting there is no such file
-                _write(folder / files.swap_limit, str(size) if self.version == 1 else "0")
+                write_file(folder / files.swap_limit, str(size) if self.version == 1 else "0")
 
     def set_cores(self, core_ids: Sequence[int]) -> None:
         """Pin to these cores, at once, what runs already included."""
         if folder := self.folders.get("cpuset"):
-            _write(folder / "cpuset.cpus", _cpulist(core_ids))
+            write_file(folder / "cpuset.cpus", cpulist(core_ids))
 
     def set_quota(self, milli_cores: int | None) -> None:
         """Limit CPU time per time to `milli_cores`, at once; None lifts the limit."""
+        self.set_quota_us(None if milli_cores is None else max(MIN_QUOTA_US, milli_cores * PERIOD_US // 1000))
+
+    def set_quota_us(self, quota_us: int | None) -> None:
+        """Limit CPU time to this in each `PERIOD_US`, at once; None lifts the limit."""
         if folder := self.folders.get("cpu"):
-            quota = None if milli_cores is None else max(MIN_QUOTA_US, milli_cores * PERIOD_US // 1000)
             if self.version == 1:
-                _write(folder / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
+                write_file(folder / "cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
             else:
-                _write(folder / "cpu.max", f"{'max' if quota is None else quota} {PERIOD_US}")
+                write_file(folder / "cpu.max", f"{'max' if quota_us is None else quota_us} {PERIOD_US}")
+
+    def effective_cores(self) -> tuple[int, ...]:
+        """Return the cores that what is in it can run on now, those that are offline not included.
+
+        Raises:
+            OSError: it is gone, or has no such controller.
+        """
+        return parse_cpulist(_read(self.folders["cpuset"] / FILES[self.version].effective_cpus))
+
+    def quota_us(self) -> int | None:
+        """Return the CPU time that it may use in each `PERIOD_US`; None without a limit.
+
+        Raises:
+            OSError: it is gone, or has no such controller.
+        """
+        return parse_quota(_read(self.folders["cpu"] / FILES[self.version].quota))
+
+    def freeze(self) -> None:
+        """Begin to suspend everything in it and below; `is_frozen` tells when all stands still."""
+        write_file(self._freeze_file, "FROZEN" if self.version == 1 else "1")
+
+    def thaw(self) -> None:
+        """Resume everything in it."""
+        write_file(self._freeze_file, "THAWED" if self.version == 1 else "0")
+
+    def is_frozen(self) -> bool:
+        """Return whether everything in it stands still."""
+        if self.version == 1:
+            return _read(self._freeze_file).strip() == "FROZEN"
+        return "frozen 1" in _read(self.folders["freezer"] / "cgroup.events").splitlines()
+
+    @property
+    def _freeze_file(self) -> Path:
+        return self.folders["freezer"] / FILES[self.version].freeze
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that was spent in it, its children included.
+
+        Raises:
+            OSError: it is gone.
+        """
+        if self.version == 1:
+            return int(_read(self.folders[USAGE] / "cpuacct.usage")) / 1e9
+        for line in _read(self.folders["freezer"] / "cpu.stat").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "usage_usec":
+                return int(value) / 1e6
+        raise OSError(f"{self.folders['freezer']}/cpu.stat does not tell the usage")
 
     def kill(self, spared: Collection[int] = ()) -> bool:
         """Kill everything in it but the spared processes; blocks, for up to 2 s. Return whether it is done."""
@@ -203,9 +255,12 @@ def kill_group(version: int, folders: Sequence[Path], spared: Collection[int] = 
 
 
 def processes(folder: Path) -> list[int]:
-    """Return the processes in a cgroup, those of its children not included."""
+    """Return the processes in a cgroup, those of its children not included.
+
+    Those that are not visible here are listed as 0, which would be our own group when it is killed.
+    """
     try:
-        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+        return [pid for line in _read(folder / "cgroup.procs").split() if (pid := int(line))]
     except OSError:
         return []
 
@@ -232,7 +287,7 @@ def _freeze(version: int, folders: Sequence[Path], frozen: bool) -> None:
         file = folder / FILES[version].freeze
         if file.exists():
             with contextlib.suppress(OSError):
-                _write(file, words[0] if frozen else words[1])
+                write_file(file, words[0] if frozen else words[1])
 
 
 def make_folder(folder: Path) -> None:
@@ -243,12 +298,21 @@ def make_folder(folder: Path) -> None:
 def _init_cpuset(folder: Path, core_ids: Sequence[int] | None) -> None:
     """Fill a new cpuset of version 1, which nothing can enter while its memory nodes or cores are empty."""
     for file in ("cpuset.mems", "cpuset.cpus"):
-        _write(folder / file, (folder.parent / file).read_text().strip())
+        write_file(folder / file, (folder.parent / file).read_text().strip())
     if core_ids is not None:
-        _write(folder / "cpuset.cpus", _cpulist(core_ids))
+        write_file(folder / "cpuset.cpus", cpulist(core_ids))
 
 
-def _cpulist(core_ids: Iterable[int]) -> str:
+def parse_quota(text: str) -> int | None:
+    """Return the CPU time in each `PERIOD_US` that a file of a cgroup tells; None without a limit."""
+    quota, _, period = text.strip().partition(" ")
+    if quota == "max" or int(quota) <= 0:
+        return None
+    return int(quota) * PERIOD_US // int(period or PERIOD_US)
+
+
+def cpulist(core_ids: Iterable[int]) -> str:
+    """Return these numbers as the kernel reads them."""
     return ",".join(map(str, core_ids))
 
 
@@ -256,9 +320,19 @@ def _unique(folders: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def _write(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
+    """Write to a file of a cgroup, in one call, which the kernel takes or refuses as a whole."""
     fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _read(file: Path) -> str:
+    """Read a file of a cgroup; those that list processes come in pieces."""
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(fd, 1 << 16), b"")).decode()
     finally:
         os.close(fd)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "freezer")
+USAGE = "cpuacct"  # of version 1 only; version 2 counts in every cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,14 @@ class Hierarchy:
             folder = folder.parent
 
 
-def read_hierarchies(root: Path = Path("/")) -> dict[str, Hierarchy]:
-    """Find the controllers that this process has; `root` stands before all paths.
+def read_hierarchies(root: Path = Path("/"), pid: int | None = None) -> dict[str, Hierarchy]:
+    """Find the controllers that this process has, or the one with a `pid`; `root` stands before all paths.
 
     A controller counts as version 2 only if the mount of cgroup2, or a cgroup on the way to ours, lists it: in a
     hybrid set-up there is such a mount although version 1 has the controllers.
     """
     try:
-        own = _own_cgroups((root / "proc/self/cgroup").read_text())
+        own = _own_cgroups((root / f"proc/{'self' if pid is None else pid}/cgroup").read_text())
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return {}
@@ -88,7 +89,7 @@ def read_hierarchies(root: Path = Path("/")) -> dict[str, Hierarchy]:
         mounted, point = before.split()[3:5]
         mount = root / _unescape(point).lstrip("/")
         if kind == "cgroup":
-            for name in set(options.split(",")) & set(CONTROLLERS) & set(own):
+            for name in set(options.split(",")) & {*CONTROLLERS, *([USAGE] if pid is not None else [])} & set(own):
                 found[name] = Hierarchy(1, mount, _inside(mount, mounted, own[name]))
         elif "" in own:
             hierarchy = Hierarchy(2, mount, _inside(mount, mounted, own[""]))

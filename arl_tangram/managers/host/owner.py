@@ -11,7 +11,7 @@ import secrets
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,25 +92,58 @@ def _unnamed_folder(root: str) -> str:
             return tempfile.mkdtemp(prefix=".claim-", dir=root)
 
 
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What dead owners have left on this machine.
+
+    Attributes:
+        groups: their cgroups, with the version of each.
+        processes: processes of their sandboxes and workers by number, with the sandbox of each.
+        folders: their folders.
+    """
+
+    groups: Mapping[Path, int]
+    processes: Mapping[int, str]
+    folders: Sequence[Path]
+
+
+def left_behind(root: str, hierarchies: Mapping[str, Hierarchy]) -> LeftBehind:
+    """Find what dead owners have left, and change nothing; blocks."""
+    return LeftBehind(dict(_dead_groups(hierarchies)), _marked(_is_dead_sandbox), list(_dead_folders(root)))
+
+
 def sweep(root: str, hierarchies: Mapping[str, Hierarchy]) -> int:
     """Remove the cgroups, processes and folders of dead owners; blocks. Return how many had left some."""
     dead: set[str] = set()
+    for folder, version in _dead_groups(hierarchies):
+        dead.add(folder.name.removeprefix(CGROUP_PREFIX))
+        remove_cgroups(version, folder)
+    dead |= kill_marked(_is_dead_sandbox)
+    for folder in _dead_folders(root):
+        dead.add(folder.name)
+        try:
+            remove_tree(str(folder))
+        except OSError as error:  # one bad folder must not keep every later run from starting
+            _logger.warning("%s, left behind by a run that was killed, cannot be removed: %s", folder, error)
+    return len(dead)
+
+
+def _dead_groups(hierarchies: Mapping[str, Hierarchy]) -> Iterator[tuple[Path, int]]:
     for hierarchy in hierarchies.values():
         for parent in list(hierarchy.up())[:2]:
             for folder in _listed(parent):
-                name = folder.name.removeprefix(CGROUP_PREFIX)
-                if folder.name.startswith(CGROUP_PREFIX) and is_dead(name):
-                    dead.add(name)
-                    remove_cgroups(hierarchy.version, folder)
-    dead |= kill_marked(lambda sandbox: is_dead(sandbox.partition(".")[0]))
+                if folder.name.startswith(CGROUP_PREFIX) and is_dead(folder.name.removeprefix(CGROUP_PREFIX)):
+                    yield folder, hierarchy.version
+
+
+def _dead_folders(root: str) -> Iterator[Path]:
     for folder in _listed(Path(root)):
         if is_dead(folder.name, _boot_of(folder)) or _is_stale_claim(folder):
-            dead.add(folder.name)
-            try:
-                remove_tree(str(folder))
-            except OSError as error:  # one bad folder must not keep every later run from starting
-                _logger.warning("%s, left behind by a run that was killed, cannot be removed: %s", folder, error)
-    return len(dead)
+            yield folder
+
+
+def _is_dead_sandbox(sandbox: str) -> bool:
+    return is_dead(sandbox.partition(".")[0])
 
 
 def is_dead(name: str, boot: str | None = None) -> bool:

@@ -66,6 +66,13 @@ class LocalManager:
         self._sandbox_numbers = itertools.count(1)
         self._lease_numbers = itertools.count(1)
 
+    async def prepare(self) -> None:
+        """All is known already."""
+
+    def host_node(self) -> int:
+        """Return the number of this machine: it is the only node."""
+        return 0
+
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers: `cpu` in milli-cores, `memory` in bytes."""
         return (Dimension(CPU, self._cores.capacity * MILLI, MILLI), Dimension(MEMORY, self._memory_bytes, GIB))
@@ -113,6 +120,10 @@ class LocalManager:
         limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"
         return f"{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB: {limits}"
 
+    def notes(self) -> tuple[str, ...]:
+        """Nothing to add to the report."""
+        return ()
+
     async def start(self) -> None:
         """Probe what is permitted here and sweep what killed runs left behind.
 
@@ -129,7 +140,7 @@ class LocalManager:
         """Close all sandboxes and remove everything that was created; bounded."""
         await finish_anyway(self._close())
 
-    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> ManagedSandbox:
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int, node: int = 0) -> ManagedSandbox:
         """Create a sandbox; nothing is left behind if that fails or is cancelled.
 
         Raises:

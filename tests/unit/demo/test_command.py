@@ -42,6 +42,8 @@ def test_quick_has_four_trajectories() -> None:
         (["--policies", "scheduler,scheduler"], "names a policy twice"),
         (["--json", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
         (["--sweep", "--trace", "x.jsonl"], "--trace takes one tool share"),
+        (["--url", "unix:///run/docker.sock"], "--url and --keep-image go with --docker"),
+        (["--keep-image"], "--url and --keep-image go with --docker"),
     ],
 )
 def test_wrong_options_are_told(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +58,21 @@ def test_files_and_policies_are_taken_over(tmp_path: Path) -> None:
     options = read_options([*argv, "--seed", "7"])
     assert options.policies == ("reserved(1)", "scheduler")
     assert (options.trace, options.json, options.seed) == (tmp_path / "t", tmp_path / "j", 7)
+
+
+def test_containers_come_from_the_daemon_that_is_named() -> None:
+    assert not read_options([]).docker
+    options = read_options(["--docker", "--url", "unix:///run/docker.sock", "--keep-image"])
+    assert (options.docker, options.url, options.keep_image) == (True, "unix:///run/docker.sock", True)
+
+
+def test_without_a_daemon_it_says_so_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--quick", "--docker", "--url", f"unix://{tmp_path}/docker.sock"]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("demo: ")
+    assert f"{tmp_path}/docker.sock" in told.err
+    assert "a Docker container" in " ".join(told.out.split())
+    assert "Calibration" not in told.out
 
 
 def test_what_is_missing_is_said_without_a_traceback(

@@ -205,6 +205,91 @@ def test_a_resized_pool_grants_what_a_simple_account_says(nodes: list[int], step
     assert len(cores.core_ids) == capacity
 
 
+def test_a_core_that_goes_offline_is_given_to_nobody_until_it_is_back() -> None:
+    cores = Cores([range(8)])
+    cores.take(1, 2000)
+    cores.take(2, 2000)
+    cores.set_available((0, *range(2, 8)))
+    assert (cores.capacity, cores.free) == (7, 3), "one of the four in use is away, and counts as in use"
+    cores.give_back(1)
+    assert (cores.capacity, cores.free) == (7, 5)
+    assert cores.take(3, 5000)[3].core_ids == (0, 4, 5, 6, 7)
+    cores.set_available(range(8))
+    assert (cores.capacity, cores.free) == (8, 1)
+    assert cores.take(4, 1000)[4].core_ids == (1,)
+
+
+def test_a_spare_core_takes_the_place_of_one_that_is_offline() -> None:
+    cores = Cores([range(4)], 2)
+    cores.set_available((0, 2, 3))
+    assert (cores.capacity, cores.core_ids) == (2, (0, 2))
+    cores.set_available(range(4))
+    assert (cores.capacity, cores.core_ids) == (2, (0, 2)), "the one that came back is spare now"
+
+
+def test_fractions_move_away_from_a_core_that_is_offline_as_soon_as_another_is_there() -> None:
+    cores = Cores([range(2)])
+    cores.take(1, 500)
+    cores.take(2, 1000)
+    assert cores.set_available((1,)) == {}
+    with pytest.raises(ValueError, match="too many"):
+        cores.take(3, 200)
+    moved = cores.give_back(2)
+    assert moved[1].core_ids == (1,)
+    assert cores.take(3, 200)[3].core_ids == (1,)
+    assert cores.set_available((0,))[1].core_ids == (0,)
+
+
+def test_a_pool_without_any_core_online_stays_as_it_is() -> None:
+    cores = Cores([range(2)])
+    assert cores.set_available((7,)) == {}
+    assert (cores.capacity, cores.free) == (2, 2)
+
+
+@given(
+    declared=st.integers(1, 6),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.integers(1, 4000)),
+            st.tuples(st.just("take"), st.integers(1, 4).map(lambda cores: cores * 1000)),
+            st.tuples(st.just("give back"), st.integers(0, 50)),
+            st.tuples(st.just("online"), st.integers(1, 63)),
+            st.tuples(st.just("resize"), st.integers(1, 6)),
+        ),
+        max_size=60,
+    ),
+)
+def test_what_is_offline_is_never_given_and_the_account_stays_right(
+    declared: int, steps: list[tuple[str, int]]
+) -> None:
+    cores = Cores([[0, 1, 2], [3, 4, 5]], declared)
+    online = set(range(6))
+    held: dict[int, int] = {}
+    for key, (what, number) in enumerate(steps):
+        capacity = min(declared, len(online))
+        if what == "online":
+            online = {core for core in range(6) if number >> core & 1}
+            whole = {other: cores.placement(other) for other, grant in held.items() if grant % 1000 == 0}
+            cores.set_available(online)
+            assert {other: cores.placement(other) for other in whole} == whole, "nothing is taken from who has it"
+        elif what == "resize":
+            declared = number
+            cores.resize(declared)
+        elif what == "give back" and held:
+            gone = sorted(held)[number % len(held)]
+            del held[gone]
+            cores.give_back(gone)
+        elif what == "take" and needed([*held.values(), number]) <= capacity:
+            assert set(cores.take(key, number)[key].core_ids) <= online
+            held[key] = number
+        capacity, in_use = min(declared, len(online)), needed(held.values())
+        assert cores.capacity == capacity
+        assert cores.free == max(0, capacity - in_use)
+        assert len(cores.core_ids) == max(capacity, in_use)
+        ids = [core for other, grant in held.items() if grant % 1000 == 0 for core in cores.placement(other).core_ids]
+        assert len(ids) == len(set(ids))
+
+
 def needed(grants: Iterable[int]) -> int:
     """Return the cores that grants take: fractions share, whole ones do not."""
     listed = list(grants)

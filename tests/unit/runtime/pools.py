@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from arl_tangram.errors import SandboxStartError
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
-from arl_tangram.testing import FakeLease, FakeManager, FakePool, FakeSandbox
+from arl_tangram.testing import FakeLease, FakeManager, FakeNode, FakePool, FakeSandbox
 
 
 @dataclass(eq=False)
@@ -22,6 +23,9 @@ class CountingPool:
         clean_s: seconds that cleaning up after an action takes; 0 if there is nothing to clean.
         clean_error: what cleaning up raises.
         broken: whether no sandbox can be created.
+        sandboxes: how many there can be at once, or None.
+        nodes: what stands for several machines, instead of cores, memory and sandboxes.
+        host: the number of the node where bodies without a sandbox run, or None.
     """
 
     cores: int = 4
@@ -31,6 +35,9 @@ class CountingPool:
     clean_s: float = 0.0
     clean_error: Exception | None = None
     broken: bool = False
+    sandboxes: int | None = None
+    nodes: Sequence[FakeNode] = ()
+    host: int | None = 0
     made: CountingManager = field(init=False, repr=False)
 
     def manager(self) -> CountingManager:
@@ -41,37 +48,42 @@ class CountingPool:
     def is_whole(self) -> bool:
         """Whether everything is back, and no two clean-ups of one lease overlapped."""
         made = self.made
-        return made.milli_free == self.cores * 1000 and not (made.sandboxes or made.cleaning or made.overlapping)
+        cores = sum(node.cores for node in self.nodes) or self.cores
+        return made.milli_free == cores * 1000 and not (made.sandboxes or made.cleaning or made.overlapping)
 
 
 class CountingManager(FakeManager):
     """The manager of a `CountingPool`."""
 
     def __init__(self, pool: CountingPool) -> None:
-        super().__init__(FakePool(pool.cores, pool.memory_gib))
+        super().__init__(
+            FakePool(pool.cores, pool.memory_gib, sandboxes=pool.sandboxes, nodes=pool.nodes, host=pool.host)
+        )
         self.pool = pool
         self.closed = False
         self.created = 0
+        self.most_alive = 0
         self.cleaned = 0
         self.cleaning = 0
         self.overlapping = 0
         self.least_free = self.milli_free
 
-    async def create_sandbox(self, *, image: str | None, memory_bytes: int) -> FakeSandbox:
+    async def create_sandbox(self, *, image: str | None, memory_bytes: int, node: int = 0) -> FakeSandbox:
         assert not self.closed, "a sandbox is created after the manager was closed"
         self.created += 1
         if self.pool.create_s:
             await asyncio.sleep(self.pool.create_s)
         if self.pool.broken:
             raise SandboxStartError("no sandbox today")
-        sandbox = SlowSandbox(f"slow-{self.created}", self)
+        sandbox = SlowSandbox(f"slow-{self.created}", self, node=node)
         self.sandboxes.add(sandbox)
+        self.most_alive = max(self.most_alive, len(self.sandboxes))
         return sandbox
 
     def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
         super().lease(milli_cores, sandbox, again=again)
         self.least_free = min(self.least_free, self.milli_free)
-        return CountingLease(self, milli_cores)
+        return CountingLease(self, milli_cores, sandbox.node if isinstance(sandbox, FakeSandbox) else self.pool.host)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -81,8 +93,8 @@ class CountingManager(FakeManager):
 class CountingLease(FakeLease):
     """Counted cores, cleaned up in virtual time."""
 
-    def __init__(self, manager: CountingManager, milli_cores: int) -> None:
-        super().__init__(manager, milli_cores)
+    def __init__(self, manager: CountingManager, milli_cores: int, node: int | None) -> None:
+        super().__init__(manager, milli_cores, node=node or 0)
         self._manager: CountingManager = manager
         self._busy = False
         self._clean = manager.pool.clean_s == 0

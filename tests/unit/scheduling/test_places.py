@@ -11,6 +11,7 @@ from arl_tangram.model.events import ActionStarted, TrajectoryOpened
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.scheduling.policies import fixed, paper
 
 NODES = 3
@@ -29,11 +30,7 @@ def placed(name: str, places: list[Demand]) -> Demand:
 
 def holding(gib: int) -> Demand:
     """A trajectory that holds memory on one of the nodes."""
-    return placed("trajectory", [_memory(2 * n + 1, gib) for n in range(NODES)])
-
-
-def _memory(dimension: int, gib: int) -> Demand:
-    return Demand("trajectory", fixed=((dimension, gib),), dimensions=1 << dimension)
+    return trajectory_demand(TOPOLOGY, memory_bytes=gib, reserved=0)
 
 
 def cores(node: int, *options: int) -> Demand:
@@ -66,7 +63,7 @@ def opened(core: SchedulerCore, *ids: int, gib: int = 2) -> list[int]:
 
 def test_trajectories_spread_over_the_nodes(core: SchedulerCore) -> None:
     assert opened(core, *range(9)) == list(range(9))
-    assert Counter(core.place_of(t) for t in range(9)) == {0: 3, 1: 3, 2: 3}
+    assert Counter(core.node_of(t) for t in range(9)) == {0: 3, 1: 3, 2: 3}
     assert [core.used(2 * n + 1) for n in range(NODES)] == [6, 6, 6]
     held = [event.held for event in core.drain_events() if isinstance(event, TrajectoryOpened)]
     assert held[:3] == [((1, 2),), ((3, 2),), ((5, 2),)]
@@ -76,9 +73,9 @@ def test_one_goes_where_fewest_are_open_and_there_is_room(core: SchedulerCore) -
     opened(core, 0, 1, 2, 3)
     core.close(1, 1.0)
     assert opened(core, 4) == [4]
-    assert core.place_of(4) == 1
+    assert core.node_of(4) == 1
     assert opened(core, 5, gib=6) == [5]
-    assert core.place_of(5) in {1, 2}
+    assert core.node_of(5) in {1, 2}
     assert opened(core, 6, gib=7) == [], "no node has so much left"
     assert opened(core, 7) == [], "and whoever comes later does not overtake it"
     core.close(4, 2.0)
@@ -92,7 +89,7 @@ def test_all_is_given_back_where_it_was_taken(core: SchedulerCore) -> None:
     for trajectory in range(12):
         core.close(trajectory, 1.0)
     assert [core.used(d) for d in range(2 * NODES)] == [0] * (2 * NODES)
-    assert core._candidates.placement._open.total() == 0
+    assert core._candidates.placement._open == [0] * NODES
 
 
 def test_an_action_goes_to_a_node_that_has_room(core: SchedulerCore) -> None:

@@ -35,8 +35,10 @@ from arl_tangram.trace.reader import read_trace
 
 TOPOLOGY = Topology(
     [
-        Dimension("cpu", 64_000, 1000),
-        Dimension("memory", 64 << 30, 1 << 30),
+        Dimension("cpu@a", 64_000, 1000),
+        Dimension("memory@a", 64 << 30, 1 << 30),
+        Dimension("cpu@the other", 8_000, 1000),
+        Dimension("sandboxes@the other", 100),
         Dimension("quota:search/calls", 100_000, 1000, 60.0),
         Dimension("quota:search/tokens/total", 10_000_000, 1000, math.inf),
     ]
@@ -48,6 +50,7 @@ ids = st.integers(1, 20)
 units = st.integers(0, 1 << 40)
 texts = st.text(max_size=64)
 dimensions = st.integers(0, len(TOPOLOGY.dimensions) - 1)
+nodes = st.none() | st.integers(0, len(TOPOLOGY.nodes) - 1)
 
 
 @st.composite
@@ -72,7 +75,8 @@ def demands(draw: st.DrawFn) -> Demand:
         queue_timeout=draw(st.none() | instants),
         duration_s=draw(st.none() | instants),
         reserved=draw(st.sampled_from([0, 1000])),
-        milli_cores=fixed.get(0, 0),
+        milli_cores=sum(fixed.get(node.cpu, 0) for node in TOPOLOGY.nodes),
+        node=draw(nodes),
     )
 
 
@@ -94,7 +98,7 @@ def calls(draw: st.DrawFn, id_: int) -> list[Event]:
             events.append(ActionStarted(at_s, RunningAction(pending, at_s, granted, draw(instants))))
         measured = draw(st.lists(instants, min_size=6, max_size=6))
         outcome, error = draw(st.sampled_from(Outcome)), draw(st.none() | texts)
-        ended = FinishedAction(id_, demand.name, key, trajectory, outcome, error, *measured)
+        ended = FinishedAction(id_, demand.name, key, trajectory, outcome, error, *measured, draw(nodes))
         events.append(ActionEnded(at_s, ended))
         if started:
             events.append(UnitsReturned(at_s, id_))
@@ -112,7 +116,7 @@ others: st.SearchStrategy[Event] = st.one_of(
     st.builds(TrajectoryClosed, instants, ids),
     st.builds(
         TrajectoryOpened, instants, ids, st.none() | texts, instants, units,
-        st.dictionaries(dimensions, units, max_size=2).map(lambda held: tuple(held.items())),
+        st.dictionaries(dimensions, units, max_size=2).map(lambda held: tuple(held.items())), nodes,
     ),
 )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""The bench `bench aoe`: what "allocate on execution" costs in Docker containers, and what it gives."""

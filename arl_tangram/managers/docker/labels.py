@@ -1,0 +1,116 @@
+"""What containers are marked with, and the removal of those that dead owners have left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from arl_tangram.managers.docker.answers import DaemonError, Listed
+from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.host.owner import is_dead, new_name
+
+OWNER = "arl_tangram.owner"
+HOST = "arl_tangram.host"
+BOOT = "arl_tangram.boot"
+SANDBOX = "arl_tangram.sandbox"
+LEASE_S = "arl_tangram.lease_s"
+
+STALE_S = 3600.0  # what somebody elsewhere created and has not started for so long is left behind
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """This machine, as it is now.
+
+    Attributes:
+        host: what tells it from every other machine that uses the same daemon.
+        boot: what tells this boot of it from every other.
+        namespace: the number space of this process: others may not be seen from here.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+
+    def labels(self, owner: str, sandbox: str, lease_s: float) -> dict[str, str]:
+        """Return the labels of a container.
+
+        Args:
+            owner: the owner in this process, of `managers.host.owner.new_name`.
+            sandbox: id of the sandbox.
+            lease_s: how long its first process goes on without a sign of its owner.
+        """
+        return {OWNER: owner, HOST: self.host, BOOT: self.boot, SANDBOX: sandbox, LEASE_S: f"{lease_s:g}"}
+
+
+async def read_mark() -> Mark:
+    """Return the mark of this machine."""
+    return await anyio.to_thread.run_sync(_read_mark)
+
+
+async def sweep(engine: Engine) -> int:
+    """Remove the containers of dead owners; return how many there were.
+
+    An owner is dead if its process on this machine is gone, or the machine has been started again since. Of owners
+    elsewhere, nothing is known: of theirs, only what does not run any more is removed, since the first process of a
+    container ends when its owner is gone.
+
+    Raises:
+        DaemonError: the daemon does not tell which containers there are.
+    """
+    mark = await read_mark()
+    containers = await engine.list({OWNER: ""})
+    found = await anyio.to_thread.run_sync(partial(left_behind, containers, mark, time.time()))
+    removed = 0
+    for container in found:
+        try:
+            await engine.remove(container.id)
+            removed += 1
+        except DaemonError as error:  # one that cannot be removed must not keep every later run from starting
+            _logger.warning(
+                "container %s, left behind by a run that is gone, cannot be removed: %s", container.id, error
+            )
+    return removed
+
+
+def left_behind(containers: Iterable[Listed], mark: Mark, now_s: float) -> list[Listed]:
+    """Return those containers whose owner is dead, or that are of no use to whoever owns them; blocks."""
+    return [container for container in containers if _is_left(container, mark, now_s)]
+
+
+def _is_left(container: Listed, mark: Mark, now_s: float) -> bool:
+    owner = container.labels.get(OWNER, "")
+    if container.labels.get(HOST) == mark.host:
+        if is_dead(owner, container.labels.get(BOOT)):
+            return True
+        if owner.partition("-")[0] == mark.namespace:
+            return False  # it lives
+    if container.state == "created":
+        return now_s - container.created_s > STALE_S
+    return container.state in ("exited", "dead")
+
+
+def _read_mark() -> Mark:
+    # Clones of a machine may share each of these, but hardly all of them. Were the mark of a machine to change, its
+    # containers would count as another's: they go when they have stopped.
+    parts = [socket.gethostname(), f"{uuid.getnode():x}", _content("/etc/machine-id")]
+    host = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Mark(host, _content("/proc/sys/kernel/random/boot_id"), new_name().partition("-")[0])
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,394 @@
+"""One session: a shell in a container that runs commands one after the other, over the streams of an exec."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from arl_tangram.managers.capture import Capture
+from arl_tangram.managers.docker import script
+from arl_tangram.managers.docker.answers import DaemonError, ExecState
+from arl_tangram.managers.docker.group import SessionGroup
+from arl_tangram.managers.docker.sentinel import Report, ReportFinder
+from arl_tangram.uninterrupted import in_thread
+
+OPEN_LIMIT_S = 60.0
+POLL_S = 0.005  # the daemon prints the first output of a process before it tells its number, by very little
+TICK_S = 0.01  # of /proc/uptime
+YIELD_BYTES = 1 << 18
+_COMPLAINT_BYTES = 4096
+_MINUTES = re.compile(r"(\d+)m([\d.]+)s")
+
+
+class Stream(Protocol):
+    """The standard streams of a process in a container."""
+
+    exec_id: str
+
+    async def write(self, data: bytes) -> None:
+        """Write to standard input; raises DaemonError when the stream has ended."""
+        ...
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """Return a piece of output with its stream, 1 or 2; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """Hang up; idempotent."""
+        ...
+
+
+class Daemon(Protocol):
+    """A daemon, as far as the opening of a session is concerned."""
+
+    async def open_exec(self, container_id: str, argv: list[str], *, env: Mapping[str, str], workdir: str) -> Stream:
+        """Start a process in a container."""
+        ...
+
+    async def exec_state(self, exec_id: str) -> ExecState:
+        """Return how it is."""
+        ...
+
+
+class SessionError(Exception):
+    """A session could not be opened, or has ended; the message says what was heard of it last."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One command in a session, from the moment when its text is sent.
+
+    Attributes:
+        stdout: what is kept of its standard output.
+        stderr: the same for standard error.
+        sent_s: when its text was sent, on the monotonic clock.
+        start: when it began, on the monotonic clock and on the clock of the container's machine; None before.
+        refusal: number and subject of the error that kept it from starting.
+        code: its exit code; None before its end.
+        end_s: when it ended, on the monotonic clock.
+        duration_s: how long it ran.
+        cpu_s: CPU time that it and what it waited for used.
+        children: the children that process 1 had at its end; None if that is not known.
+        done: when all of it is here; raises SessionError if the session ended instead.
+        parts: the reports that it still waits for.
+    """
+
+    stdout: Capture
+    stderr: Capture
+    sent_s: float
+    done: asyncio.Future[None]
+    parts: set[str]
+    start: tuple[float, float] | None = None
+    refusal: tuple[int, str] | None = None
+    code: int | None = None
+    end_s: float = 0.0
+    duration_s: float = 0.0
+    cpu_s: float = 0.0
+    children: frozenset[str] | None = None
+
+    def capture(self, stream: int) -> Capture:
+        """Return what is kept of a stream."""
+        return self.stderr if stream == 2 else self.stdout
+
+
+class Session:
+    """A shell in a container; made by `open_session`.
+
+    Attributes:
+        number: unique in its container.
+        id: the session id of its processes, as the container counts.
+        group: its cgroup, if this process can have one.
+        own: the processes of the session itself in its cgroup; what is there besides, a command has started.
+        left_alive: opened with `clean`, what could not be killed.
+        is_spoilt: whether it may take what it is sent next for something else.
+        is_killed: whether we have ended it, with all that it ran.
+        interrupted: why its command has no known end, if it was hung up for that.
+        gone: done when its stream has ended.
+    """
+
+    def __init__(self, number: int, stream: Stream, secret: str, group: SessionGroup | None) -> None:
+        self.number = number
+        self.id = 0
+        self.group = group
+        self.own: frozenset[int] = frozenset()
+        self.left_alive: list[str] | None = None
+        self.is_spoilt = False
+        self.is_killed = False
+        self.interrupted: str | None = None
+        self._stream = stream
+        self._secret = secret
+        self._finders = {1: ReportFinder(secret), 2: ReportFinder(secret)}
+        self._exchange: Exchange | None = None
+        self._loose = bytearray()
+        self._cpu_s = 0.0
+        loop = asyncio.get_running_loop()
+        self._hello: asyncio.Future[None] = loop.create_future()
+        self._cleaned: asyncio.Future[None] = loop.create_future()
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._takes: asyncio.Future[None] = loop.create_future()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self._writing: asyncio.Task[None] | None = None
+        self._reading = loop.create_task(self._read(), name=f"session {number}")
+
+    def __repr__(self) -> str:
+        return f"<Session {self.number}{' ended' if self.gone.done() else ''}>"
+
+    @property
+    def exec_id(self) -> str:
+        """The daemon's name for it."""
+        return self._stream.exec_id
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can run a command now."""
+        return not self.gone.done() and not self.is_spoilt and self._exchange is None and self._writing is None
+
+    @property
+    def complaint(self) -> str:
+        """What was printed before it was ready, in one line: the daemon tells there why it could not start it."""
+        return " ".join(bytes(self._loose).decode(errors="replace").split())
+
+    def begin(self, text: bytes, limit: int, *, parts: str = "Ee") -> Exchange:
+        """Send the text of a command, and return what becomes of it.
+
+        Args:
+            text: what `script.command`, `script.own` or `script.read_back` made.
+            limit: bytes kept of each stream.
+            parts: the reports that its end consists of; `z` is a `Z` on standard error.
+
+        Raises:
+            SessionError: the session has ended.
+        """
+        if not self.is_usable:
+            raise SessionError(self.complaint)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        exchange = self._exchange = Exchange(Capture(limit), Capture(limit), time.monotonic(), done, set(parts))
+        self._writing = asyncio.get_running_loop().create_task(self._write(text))
+        return exchange
+
+    async def feed(self, data: bytes, path: str, stale: set[str]) -> None:
+        """Write data to a file of the container, and forget the stale ones, which are removed first.
+
+        Cancelled or failed, it leaves a session that must be ended: it could take the rest of the data for commands.
+
+        Raises:
+            SessionError: the session has ended; this happens too when the file cannot be written.
+        """
+        if not self.is_usable:
+            raise SessionError(self.complaint)
+        self.is_spoilt = True
+        self._takes = asyncio.get_running_loop().create_future()
+        try:
+            await self._stream.write(script.take(len(data), path, sorted(stale)))
+            await self._until(self._takes)
+            await self._stream.write(data)
+        except DaemonError as error:
+            raise SessionError(str(error)) from error
+        self.is_spoilt = False
+        stale.clear()
+
+    async def end(self, limit_s: float) -> bool:
+        """End an idle session, and nothing else; return whether it ended in time."""
+        if not self.gone.done():
+            with contextlib.suppress(DaemonError):
+                await self._stream.write(script.end())
+            await asyncio.wait([self.gone], timeout=limit_s)
+        return self.gone.done()
+
+    def hang_up(self, *, killed: bool = False, reason: str | None = None) -> None:
+        """End its streams at once: unless it has ended, its guard kills everything in the container.
+
+        Args:
+            killed: whether that is what its command ends by.
+            reason: why its command has no known end.
+        """
+        self.interrupted = self.interrupted or reason
+        self.is_killed = self.is_killed or killed
+        self._stream.close()
+        self._fail("it was closed")
+        self._reading.cancel()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    async def settled(self) -> None:
+        """Wait for its tasks, after `hang_up`."""
+        tasks = [task for task in (self._reading, self._writing) if task is not None]
+        await asyncio.wait(tasks)
+
+    # opening
+
+    async def open(self, daemon: Daemon, limiter: anyio.CapacityLimiter, *, clean: bool) -> None:
+        """Wait for its first word, put it into its cgroup, let it begin, and wait until it is ready.
+
+        Raises:
+            SessionError: it ended, or is late.
+            OSError: the cgroup is gone.
+            DaemonError: the daemon does not answer.
+        """
+        if self.group is not None:
+            await self._until(self._hello)
+            pid = await self._pid(daemon)
+            group = self.group
+            await in_thread(lambda: group.enter(pid), limiter)
+        await self._stream.write(script.opening(self._secret, clean=clean, tells_children=self.group is None))
+        if clean:
+            await self._until(self._cleaned)
+        await self._until(self._ready)
+        if self.group is not None:
+            self.own = frozenset(self.group.processes())
+
+    async def _pid(self, daemon: Daemon) -> int:
+        for _ in range(round(OPEN_LIMIT_S / POLL_S)):
+            state = await daemon.exec_state(self.exec_id)
+            if state.pid:
+                return state.pid
+            if not state.running:
+                break
+            await asyncio.sleep(POLL_S)
+        raise SessionError("it ended before it began")
+
+    async def _until(self, future: asyncio.Future[None]) -> None:
+        done, _ = await asyncio.wait([future, self.gone], timeout=OPEN_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        if future not in done:
+            raise SessionError(self.complaint or ("it ended" if done else f"it is not ready after {OPEN_LIMIT_S:g} s"))
+
+    # what arrives
+
+    async def _write(self, text: bytes) -> None:
+        try:
+            await self._stream.write(text)
+        except DaemonError:
+            return  # the end of the stream tells
+        finally:
+            self._writing = None
+
+    async def _read(self) -> None:
+        unyielded = 0
+        try:
+            while (piece := await self._stream.read()) is not None:
+                stream, data = piece
+                for part in self._finders[stream].feed(data):
+                    if isinstance(part, Report):
+                        self._on_report(stream, part)
+                    else:
+                        self._on_output(stream, part)
+                unyielded += len(data)
+                if unyielded > YIELD_BYTES:  # reading what is there already does not wait
+                    unyielded = 0
+                    await asyncio.sleep(0)
+            for stream, finder in self._finders.items():
+                self._on_output(stream, finder.finish())
+        finally:
+            self._fail("its stream ended")
+
+    def _on_output(self, stream: int, data: bytes) -> None:
+        if self._exchange is not None:
+            self._exchange.capture(stream).add(data)
+        elif not self._ready.done() and len(self._loose) < _COMPLAINT_BYTES:
+            self._loose += data[:_COMPLAINT_BYTES]
+            if self._loose.startswith(script.HELLO):
+                del self._loose[: len(script.HELLO)]
+                _resolve(self._hello)
+
+    def _on_report(self, stream: int, report: Report) -> None:
+        exchange = self._exchange
+        match report.kind, report.words:
+            case "C", pids:
+                self.left_alive = [*pids]
+                _resolve(self._cleaned)
+            case "R", (number, _):
+                self.id = int(number)
+                _resolve(self._ready)
+            case "T", ():
+                _resolve(self._takes)
+            case "S", (uptime,) if exchange is not None:
+                exchange.start = (time.monotonic(), float(uptime))
+            case "F", (number, subject) if exchange is not None:
+                exchange.refusal = (int(number), subject)
+            case "E", (code, uptime, *children) if exchange is not None:
+                self._on_end(exchange, int(code), float(uptime), report.times)
+                exchange.children = None if children == ["?"] else frozenset(children)
+                self._on_part(exchange, "E")
+            case "e", () if exchange is not None:
+                self._on_part(exchange, "e")
+            case "Z", (size,) if exchange is not None:
+                exchange.capture(stream).total = int(size)
+                self._on_part(exchange, "Z" if stream == 1 else "z")
+            case _:
+                pass  # `X`: the end of the stream follows
+
+    def _on_end(self, exchange: Exchange, code: int, uptime: float, times: tuple[str, ...]) -> None:
+        exchange.end_s = time.monotonic()
+        exchange.code = code
+        cpu_s = _seconds(times[-1]) if times else 0.0
+        exchange.cpu_s, self._cpu_s = max(0.0, cpu_s - self._cpu_s), cpu_s
+        if exchange.start is not None:
+            heard_s, told_s = exchange.end_s - exchange.start[0], uptime - exchange.start[1]
+            exchange.duration_s = max(0.0, min(max(heard_s, told_s - TICK_S), told_s + TICK_S))
+
+    def _on_part(self, exchange: Exchange, part: str) -> None:
+        exchange.parts.discard(part)
+        if not exchange.parts:
+            self._exchange = None
+            _resolve(exchange.done)
+
+    def _fail(self, reason: str) -> None:
+        _resolve(self.gone)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None and not exchange.done.done():
+            exchange.done.set_exception(SessionError(reason))
+            exchange.done.exception()  # nobody may be waiting
+
+
+async def open_session(
+    daemon: Daemon,
+    container_id: str,
+    *,
+    number: int,
+    env: Mapping[str, str],
+    group: SessionGroup | None,
+    limiter: anyio.CapacityLimiter,
+    clean: bool = False,
+) -> Session:
+    """Open a session; if that fails or is cancelled, what is left of it does nothing and ends.
+
+    Args:
+        daemon: the daemon.
+        container_id: the container.
+        number: unique in the container.
+        env: variables of its commands, on top of those of the container.
+        group: the cgroup to put it into.
+        limiter: of the threads for what blocks.
+        clean: kill everything else in the container first; see `Session.left_alive`.
+
+    Raises:
+        SessionError: it ended, or is late.
+        OSError: the cgroup is gone.
+        DaemonError: the daemon refuses, or does not answer.
+    """
+    stream = await daemon.open_exec(container_id, script.session_argv(), env=env, workdir="/")
+    session = Session(number, stream, secrets.token_hex(16), group)
+    try:
+        await session.open(daemon, limiter, clean=clean)
+    except BaseException:
+        session.hang_up()
+        raise
+    return session
+
+
+def _seconds(line: str) -> float:
+    """Return the sum of the times on a line of what the shell's `times` prints, like `0m0.010s 1m2.500s`."""
+    return sum(int(minutes) * 60 + float(seconds) for minutes, seconds in _MINUTES.findall(line))
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

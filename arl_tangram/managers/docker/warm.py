@@ -1,0 +1,78 @@
+"""Keeps sandboxes of the pool's image ready, so that a trajectory need not wait for one to start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from arl_tangram.errors import InfrastructureError
+from arl_tangram.managers.docker.sandbox import DockerSandbox
+
+RETRIES_S = (1.0, 5.0, 30.0)
+
+_logger = logging.getLogger(__name__)
+
+
+class WarmPool:
+    """Sandboxes that nobody owns yet.
+
+    Args:
+        size: how many are kept.
+        create: creates one, behind those that trajectories wait for.
+        has_room: whether there may be one more sandbox now.
+    """
+
+    def __init__(
+        self, size: int, *, create: Callable[[], Awaitable[DockerSandbox]], has_room: Callable[[], bool]
+    ) -> None:
+        self._size = size
+        self._create = create
+        self._has_room = has_room
+        self._ready: deque[DockerSandbox] = deque()
+        self._filling: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def take(self) -> DockerSandbox | None:
+        """Return one that is ready, if there is any; another one takes its place."""
+        sandbox: DockerSandbox | None = None
+        while self._ready and sandbox is None:
+            first = self._ready.popleft()
+            sandbox = first if first.is_usable else None
+        self.refill()
+        return sandbox
+
+    def refill(self) -> None:
+        """See to it that there are enough, in the background."""
+        if self._closed or (self._filling is not None and not self._filling.done()):
+            return
+        if self._lacks():
+            self._filling = asyncio.get_running_loop().create_task(self._fill())
+
+    def _lacks(self) -> bool:
+        return len(self._ready) < self._size and self._has_room()
+
+    async def _fill(self) -> None:
+        retries = iter(RETRIES_S)
+        while self._lacks():
+            try:
+                self._ready.append(await self._create())
+                retries = iter(RETRIES_S)
+            except InfrastructureError as error:
+                pause_s = next(retries, RETRIES_S[-1])
+                _logger.warning("a sandbox could not be started ahead, and will be in %g s: %s", pause_s, error)
+                await asyncio.sleep(pause_s)
+
+    async def aclose(self) -> None:
+        """Start no more; those that are ready belong to the node, which closes them."""
+        self._closed = True
+        if self._filling is not None:
+            self._filling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._filling
+        self._ready.clear()

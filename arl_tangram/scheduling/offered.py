@@ -1,0 +1,52 @@
+"""Find the dimension of what an action asks for, or say why it can never be granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from arl_tangram.errors import InfeasibleError
+from arl_tangram.model.lifecycle import ActionSpec
+from arl_tangram.model.topology import Topology, on_node
+
+
+def of_node(spec: ActionSpec, topology: Topology, node: int | None, resource: str, amount: int, *, said: str) -> int:
+    """Return the dimension of a resource of one node, which must have that much.
+
+    Args:
+        spec: the action.
+        topology: the dimensions that there are.
+        node: the number of the node; None for this machine, if it is no node of the pool.
+        resource: `cpu`, `memory` or `sandboxes`.
+        amount: in integer units.
+        said: the same in words.
+
+    Raises:
+        InfeasibleError: there is no such resource there, or less of it.
+    """
+    if node is None and topology.nodes:
+        raise InfeasibleError(
+            f"{spec.name} asks for {said}, and runs on this machine, which is no node of the pool: only `async def` "
+            "actions that ask for cores and are called in a trajectory run on its nodes"
+        )
+    name = on_node(resource, topology.nodes[node].name) if node is not None and topology.nodes else resource
+    return dimension_of(spec, topology, name, amount, said)
+
+
+def dimension_of(spec: ActionSpec, topology: Topology, name: str, amount: int, said: str) -> int:
+    """Return the dimension of a name, which must have that much; arguments and errors as those of `of_node`."""
+    index = topology.index.get(name)
+    if index is None:
+        raise InfeasibleError(f"{spec.name} asks for {said}; this runtime has no pool that offers {name}")
+    dimension = topology.dimensions[index]
+    if amount > dimension.capacity:
+        there_is = dimension.capacity / dimension.scale
+        raise InfeasibleError(f"{spec.name} asks for {said}; {name} has {there_is:g} in all")
+    return index
+
+
+def mask_of(dimensions: Iterable[int]) -> int:
+    """Return the bits of dimensions."""
+    mask = 0
+    for dimension in dimensions:
+        mask |= 1 << dimension
+    return mask

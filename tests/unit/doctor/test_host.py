@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from arl_tangram.doctor import host
+from arl_tangram.managers.host.cgroup import NOTHING, CgroupTree
+from arl_tangram.managers.host.hierarchy import Hierarchy
+from arl_tangram.managers.local.isolation import Isolation, without_bwrap
+
+V1 = Hierarchy(1, Path("/cg/cpu"), Path("/cg/cpu/own"))
+V2 = Hierarchy(2, Path("/cg"), Path("/cg/own"))
+
+
+def tree(*controllers: str) -> CgroupTree:
+    return CgroupTree(2, {name: Path("/cg") for name in controllers})
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "found", "state", "words", "advice"),
+    [
+        (V2, tree("cpu", "cpuset", "memory"), "ok", "version 2: cores, fractions and memory", ""),
+        (V2, tree("cpu", "memory"), "limited", "pinned by affinity", "passed on"),
+        (V2, tree("cpuset", "memory"), "limited", "fractions are not enforced", "passed on"),
+        (V2, tree("cpuset", "cpu"), "limited", "memory is not limited", "passed on"),
+        (
+            V2,
+            NOTHING,
+            "limited",
+            "no cgroup can be created below /cg/own: grants of a LocalPool are advisory",
+            "systemd-run",
+        ),
+        (V1, NOTHING, "limited", "version 1, and no cgroup can be created", "run as root"),
+    ],
+)
+def test_cgroups_are_judged_by_what_could_be_created(
+    hierarchy: Hierarchy, found: CgroupTree, state: str, words: str, advice: str
+) -> None:
+    judged = host.judge_cgroups(hierarchy, found)
+    assert judged.state == state
+    assert words in judged.text
+    assert advice in judged.advice
+    assert bool(advice) == bool(judged.advice)
+
+
+def test_looking_at_cgroups_leaves_none() -> None:
+    before = _own_groups()
+    assert host.cgroups().subject == "cgroups"
+    assert _own_groups() == before
+
+
+def _own_groups() -> set[Path]:
+    folders = {folder for each in host.read_hierarchies().values() for folder in list(each.up())[:2]}
+    return {path for folder in folders for path in folder.glob("arl_tangram-*")}
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "words"),
+    [
+        (Isolation(("keeper",), bwrap=("/usr/bin/bwrap", "--unshare-pid")), "ok", "/usr/bin/bwrap works"),
+        (without_bwrap("bwrap is not installed"), "absent", "not installed"),
+        (without_bwrap("bwrap does not work here: no namespaces"), "wrong", "no namespaces"),
+    ],
+    ids=["works", "missing", "broken"],
+)
+def test_bubblewrap_is_run(monkeypatch: pytest.MonkeyPatch, found: Isolation, state: str, words: str) -> None:
+    monkeypatch.setattr(host, "find_isolation", lambda root: found)
+    judged = host.bubblewrap()
+    assert judged.state == state
+    assert words in judged.text
+    assert bool(judged.advice) == (state != "ok")
+
+
+def test_the_driver_of_gpus_is_seen(tmp_path: Path) -> None:
+    assert host.gpus(tmp_path).state == "absent"
+    (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+    told = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n"
+    (tmp_path / "proc/driver/nvidia/version").write_text(told)
+    found = host.gpus(tmp_path)
+    assert found.state == "ok"
+    assert "driver 550.54.15, 1 GPU," in found.text
+
+
+def test_a_running_ray_cluster_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(host, "_version", lambda name: None)
+    assert host.ray(tmp_path).state == "absent"
+    monkeypatch.setattr(host, "_version", lambda name: "2.40.0")
+    assert "no cluster" in host.ray(tmp_path).text
+    (tmp_path / "tmp/ray").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "tmp/ray/ray_current_cluster").write_text(address)
+        assert f"a cluster runs at {address}" in host.ray(tmp_path).text
+    assert "does not answer" in host.ray(tmp_path).text
+    monkeypatch.setenv("RAY_ADDRESS", "ray://nonsense")
+    assert "does not answer" in host.ray(tmp_path).text
+
+
+def test_versions_and_capacity_are_told() -> None:
+    assert "numpy" in host.python().text
+    assert "core" in host.cores().text

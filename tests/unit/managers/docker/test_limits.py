@@ -1,0 +1,429 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.limits import ApiLimits, DirectLimits
+from arl_tangram.managers.host.cgroup import SandboxGroup
+
+ID = "4f1c" * 16
+CORES = (0, 1, 2, 3)
+TWO, ONE, HALF = Placement((2, 3), 2000), Placement((1,), 1000), Placement((1,), 500)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> SandboxGroup:
+    """Return a cgroup of version 2 whose effective cores are what is written."""
+    (tmp_path / "cpuset.cpus").write_text("0-3\n")
+    (tmp_path / "cpuset.cpus.effective").symlink_to("cpuset.cpus")
+    (tmp_path / "cpu.max").write_text("10000 100000\n")
+    (tmp_path / "cgroup.freeze").write_text("0\n")
+    (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+    return SandboxGroup(2, dict.fromkeys(("cpu", "cpuset", "freezer"), tmp_path))
+
+
+def direct(group: SandboxGroup) -> DirectLimits:
+    return DirectLimits(group, idle_cores=lambda: CORES)
+
+
+def written(group: SandboxGroup) -> tuple[str, str]:
+    folder = group.folders["cpu"]
+    return (folder / "cpuset.cpus").read_text(), (folder / "cpu.max").read_text()
+
+
+async def test_direct_limits_are_in_effect_at_once(group: SandboxGroup) -> None:
+    limits = direct(group)
+    limits.want(TWO)
+    assert written(group) == ("2,3", "max 100000")
+    limits.want(HALF)
+    assert written(group) == ("1", "50000 100000")
+    limits.want(None)
+    assert written(group) == ("0,1,2,3", "10000 100000")
+    await limits.settled()
+
+
+def test_direct_limits_never_permit_more_than_both(group: SandboxGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised, the cores go first; lowered, the time goes first."""
+    order: list[str] = []
+    set_cores, set_quota = SandboxGroup.set_cores, SandboxGroup.set_quota_us
+
+    def cores(self: SandboxGroup, core_ids: tuple[int, ...]) -> None:
+        order.append("cores")
+        set_cores(self, core_ids)
+
+    def quota(self: SandboxGroup, quota_us: int | None) -> None:
+        order.append("time")
+        set_quota(self, quota_us)
+
+    monkeypatch.setattr(SandboxGroup, "set_cores", cores)
+    monkeypatch.setattr(SandboxGroup, "set_quota_us", quota)
+    limits = direct(group)
+    for grant, expected in [(TWO, ["cores", "time"]), (HALF, ["time", "cores"]), (ONE, ["cores", "time"])]:
+        limits.want(grant)
+        assert order == expected
+        order.clear()
+    limits.want(None)
+    assert order == ["time", "cores"]
+
+
+async def test_what_is_not_in_effect_is_an_error_and_the_container_is_idle(group: SandboxGroup) -> None:
+    effective = group.folders["cpuset"] / "cpuset.cpus.effective"
+    effective.unlink()
+    effective.write_text("0,2-3\n")
+    limits = direct(group)
+    with pytest.raises(AllocationError, match=r"wanted 1 core \(1\), but 3 cores \(0,2,3\) are in effect"):
+        limits.want(ONE)
+    assert written(group) == ("0,2,3", "10000 100000")
+    with pytest.raises(AllocationError):
+        await limits.settled()
+    limits.want(None)
+    await limits.settled()
+
+
+async def test_cores_that_the_kernel_refuses_are_an_error(group: SandboxGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: SandboxGroup, core_ids: tuple[int, ...]) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(SandboxGroup, "set_cores", refuse)
+    limits = direct(group)
+    with pytest.raises(AllocationError, match=r"wanted 2 cores \(2,3\); the kernel does not take it"):
+        limits.want(TWO)
+    limits.want(None)  # which is done without a lease that could hear of it
+
+
+def test_a_container_that_is_gone_is_told_by_its_missing_files(tmp_path: Path) -> None:
+    limits = direct(SandboxGroup(2, dict.fromkeys(("cpu", "cpuset", "freezer"), tmp_path / "gone")))
+    with pytest.raises(FileNotFoundError):
+        limits.want(TWO)
+    limits.want(None)
+    assert limits.cpu_s() is None
+
+
+async def test_direct_freeze_waits_until_all_stands_still(group: SandboxGroup) -> None:
+    limits = direct(group)
+    folder = group.folders["freezer"]
+    freezing = asyncio.create_task(limits.freeze())
+    await asyncio.sleep(0.01)
+    assert not freezing.done()
+    assert (folder / "cgroup.freeze").read_text() == "1"
+    (folder / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    await asyncio.wait_for(freezing, 1)
+    await limits.aclose()
+    assert (folder / "cgroup.freeze").read_text() == "0", "nothing is left suspended"
+
+
+async def test_freezing_what_is_gone_says_so(tmp_path: Path) -> None:
+    limits = direct(SandboxGroup(2, dict.fromkeys(("cpu", "cpuset", "freezer"), tmp_path / "gone")))
+    with pytest.raises(SandboxLostError, match="the container is gone"):
+        await limits.freeze()
+    with pytest.raises(SandboxLostError, match="the container is gone"):
+        await limits.thaw()
+
+
+def test_what_is_killed_has_time_to_end_and_a_change_meanwhile_counts_afterwards(group: SandboxGroup) -> None:
+    limits = direct(group)
+    limits.want(HALF)
+    with limits.session_group(1).rush():
+        assert written(group)[1] == "max 100000"
+        limits.want(None)
+        assert written(group) == ("0,1,2,3", "max 100000")
+    assert written(group)[1] == "10000 100000"
+
+
+@dataclass
+class FakeDaemon:
+    """A fake engine: each update waits until the test lets it end; faults are put into `error`."""
+
+    updates: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    running: int = 0
+    most_running: int = 0
+    error: DaemonError | None = None
+    only_cpus: str = ""  # if set, the error is of updates to these only
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
+        assert (container_id, period_us) == (ID, 100_000)
+        self.updates.append((quota_us, cpus))
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await self.gate.wait()
+        finally:
+            self.running -= 1
+        if self.error is not None and self.only_cpus in ("", cpus):
+            raise self.error
+
+
+@pytest.fixture
+def daemon() -> FakeDaemon:
+    daemon = FakeDaemon()
+    daemon.gate.set()
+    return daemon
+
+
+def api(daemon: FakeDaemon) -> ApiLimits:
+    return ApiLimits(daemon, ID, idle_cores=lambda: CORES, idle_after_s=0.02)
+
+
+def telling(text: bytes) -> Callable[[str], Awaitable[tuple[int, bytes, bytes]]]:
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        assert "Cpus_allowed_list" in script
+        return 0, text, b""
+
+    return shell
+
+
+async def test_api_limits_ask_the_daemon_and_wait(daemon: FakeDaemon) -> None:
+    daemon.gate.clear()
+    limits = api(daemon)
+    limits.want(TWO)
+    waiting = asyncio.create_task(limits.settled())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    daemon.gate.set()
+    await waiting
+    assert daemon.updates == [(-1, "2,3")]
+    await limits.aclose()
+
+
+async def test_intermediate_states_are_skipped_and_one_update_runs_at_a_time(daemon: FakeDaemon) -> None:
+    daemon.gate.clear()
+    limits = api(daemon)
+    limits.want(TWO)
+    await asyncio.sleep(0)
+    for grant in (ONE, TWO, ONE, HALF):
+        limits.want(grant)
+        await asyncio.sleep(0)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3"), (50_000, "1")]
+    assert daemon.most_running == 1
+    await limits.aclose()
+
+
+async def test_a_cancelled_waiter_does_not_stop_the_update(daemon: FakeDaemon) -> None:
+    daemon.gate.clear()
+    limits = api(daemon)
+    limits.want(TWO)
+    waiting = asyncio.create_task(limits.settled())
+    await asyncio.sleep(0.001)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert daemon.running == 1
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3")]
+    await limits.aclose()
+
+
+async def test_to_be_idle_is_asked_for_a_moment_later(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(None)
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3")]
+    await asyncio.sleep(0.04)
+    assert daemon.updates == [(-1, "2,3"), (10_000, "0,1,2,3")]
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_grant_in_between_begins_the_wait_for_idleness_anew(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(None)
+    await asyncio.sleep(0.015)
+    limits.want(TWO)
+    limits.want(None)
+    await asyncio.sleep(0.015)
+    assert daemon.updates == [(-1, "2,3")]
+    await asyncio.sleep(0.015)
+    assert daemon.updates == [(-1, "2,3"), (10_000, "0,1,2,3")]
+    await limits.aclose()
+
+
+async def test_after_a_failure_nothing_is_known_to_be_in_effect(daemon: FakeDaemon) -> None:
+    """An update that failed may have been done: what was there before must be asked for again."""
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("late", 0, "no answer")
+    limits.want(ONE)
+    with pytest.raises(AllocationError):
+        await limits.settled()
+    daemon.error = None
+    limits.want(TWO)
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3"), (-1, "1"), (-1, "2,3")]
+    await limits.aclose()
+
+
+async def test_nobody_looks_into_a_container_that_is_idle_or_suspended(daemon: FakeDaemon) -> None:
+    looks: list[str] = []
+
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        looks.append(script)
+        return 0, b"cores 2-3\nquota -1\n", b""
+
+    limits = api(daemon)
+    limits.see_inside(shell)
+    limits.want(TWO)
+    await limits.settled()
+    await limits.freeze()
+    assert len(looks) == 1
+    await limits.thaw()
+    assert len(looks) == 2
+    limits.want(None)
+    await asyncio.sleep(0.04)
+    assert daemon.updates[-1] == (10_000, "0,1,2,3")
+    assert len(looks) == 2
+    await limits.aclose()
+
+
+async def test_the_same_grant_again_needs_no_update(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    for _ in range(3):
+        limits.want(TWO)
+        await limits.settled()
+        limits.want(None)
+    limits.want(ONE)
+    await limits.settled()
+    await asyncio.sleep(0.04)
+    assert daemon.updates == [(-1, "2,3"), (-1, "1")]
+    await limits.aclose()
+
+
+async def test_a_new_container_is_idle_without_an_update(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(None)
+    await asyncio.sleep(0.04)
+    assert daemon.updates == []
+    await limits.aclose()
+
+
+async def test_a_daemon_that_ignores_updates_is_found_out_inside(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.see_inside(telling(b"cores 0-3\nquota 10000\n"))
+    limits.want(TWO)
+    with pytest.raises(AllocationError, match=r"wanted 2 cores \(2,3\), but 0\.1 cores \(0,1,2,3\) are in effect"):
+        await limits.settled()
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    assert len(daemon.updates) == 2, "what has failed is tried anew"
+    await limits.aclose()
+
+
+async def test_a_container_that_never_tells_is_not_waited_for(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(script: str) -> tuple[int, bytes, bytes]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr("arl_tangram.managers.docker.limits.LOOK_LIMIT_S", 0.02)
+    limits = api(daemon)
+    limits.see_inside(silent)
+    limits.want(TWO)
+    with pytest.raises(AllocationError, match="does not tell what is in effect"):
+        await limits.settled()
+    await limits.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (DaemonError("refused", 400, "Requested CPUs are not available"), AllocationError, "Requested CPUs are not"),
+        (DaemonError("failed", 500, "systemd says no"), AllocationError, "the daemon did not do it: systemd says no"),
+        (DaemonError("late", 0, "no answer in 30 s"), AllocationError, "no answer in 30 s"),
+        (DaemonError("refused", 404, "No such container"), SandboxLostError, "No such container"),
+        (DaemonError("refused", 409, "is not running"), SandboxLostError, "is not running"),
+        (DaemonError("gone", 0, "connection refused"), SandboxLostError, "connection refused"),
+    ],
+)
+async def test_what_the_daemon_answers_becomes_an_error_of_the_command(
+    daemon: FakeDaemon, error: DaemonError, kind: type[Exception], words: str
+) -> None:
+    daemon.error = error
+    limits = api(daemon)
+    limits.want(TWO)
+    with pytest.raises(kind, match=words):
+        await limits.settled()
+    with pytest.raises(kind, match=words):
+        await limits.settled()
+    daemon.error = None
+    limits.want(TWO)
+    await limits.settled()
+    await limits.aclose()
+
+
+async def test_a_failure_of_what_is_no_longer_wanted_is_not_heard(daemon: FakeDaemon) -> None:
+    daemon.gate.clear()
+    daemon.error, daemon.only_cpus = DaemonError("failed", 500, "it is busy"), "2,3"
+    limits = api(daemon)
+    limits.want(TWO)
+    await asyncio.sleep(0)
+    limits.want(ONE)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates[-1] == (-1, "1")
+    await limits.aclose()
+
+
+async def test_api_suspends_with_a_minimal_quota(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    await limits.freeze()
+    assert daemon.updates[-1] == (1_000, "2,3")
+    await limits.thaw()
+    assert daemon.updates[-1] == (-1, "2,3")
+    limits.want(None)
+    await limits.freeze()
+    assert daemon.updates[-1][0] == 1_000
+    await limits.thaw()
+    await asyncio.sleep(0.04)
+    assert daemon.updates[-1] == (10_000, "0,1,2,3")
+    await limits.aclose()
+
+
+async def test_closing_waits_for_an_update_on_its_way_but_not_for_ever(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arl_tangram.managers.docker.limits.CLOSE_LIMIT_S", 0.02)
+    daemon.gate.clear()
+    limits = api(daemon)
+    limits.want(TWO)
+    await asyncio.sleep(0)
+    await asyncio.wait_for(limits.aclose(), 1)
+    await asyncio.sleep(0)
+    assert daemon.running == 0
+    limits.want(ONE)
+    await asyncio.wait_for(limits.settled(), 1)
+    assert daemon.updates == [(-1, "2,3")], "closed, it changes nothing more"
+
+
+async def test_a_fault_of_ours_is_raised_and_not_repeated(daemon: FakeDaemon) -> None:
+    async def broken(script: str) -> tuple[int, bytes, bytes]:
+        raise KeyError("a bug")
+
+    limits = api(daemon)
+    limits.see_inside(broken)
+    limits.want(TWO)
+    with pytest.raises(KeyError):
+        await limits.settled()
+    await limits.aclose()
+    gc.collect()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from arl_tangram.errors import ConfigurationError, UsageError
+from arl_tangram.managers.docker import DockerHost, DockerPool
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cores": 0}, r"cores=\) takes a whole number from 1"),
+        ({"cores": 1.5}, r"cores=.*1\.5"),
+        ({"cores": True}, "cores="),
+        ({"memory_gib": 0}, r"memory_gib=0\): GiB above 0"),
+        ({"memory_gib": -1}, "memory_gib="),
+        ({"memory_gib": float("nan")}, "memory_gib="),
+        ({"memory_gib": "1"}, "memory_gib="),
+        ({"image": ""}, r"image=''\): the name of an image is needed"),
+        ({"image": "two words"}, "name of an image"),
+        ({"image": 3}, "name of an image"),
+        ({"url": "/var/run/docker.sock"}, "did you mean 'unix:///var/run/docker.sock'"),
+        ({"url": "docker.sock"}, "unix://, tcp://"),
+        ({"url": "unix://docker.sock"}, "must be absolute"),
+        ({"url": "tcp://"}, "is needed"),
+        ({"url": "ftp://host"}, "is needed"),
+        ({"url": 5}, "is needed"),
+        ({"max_sandboxes": 0}, "max_sandboxes="),
+        ({"network": ""}, "network=''"),
+        ({"network": "container:abc"}, "network='container:abc'"),
+        ({"network": None}, "network=None"),
+        ({"user": ""}, "user=''"),
+        ({"user": "a:b:c"}, "user='a:b:c'"),
+        ({"user": 1000}, "user=1000"),
+        ({"capabilities": "NET_RAW"}, "a list of names"),
+        ({"capabilities": ["NET_RAWW"]}, "'NET_RAWW' is none of"),
+        ({"capabilities": [1]}, "a list of names"),
+        ({"pids_limit": 3}, r"pids_limit=\) takes a whole number from 32"),
+        ({"workdir": "work"}, "absolute path below"),
+        ({"workdir": "/"}, "absolute path below"),
+        ({"workdir": "/a/../b"}, "absolute path below"),
+        ({"grants": "cgroups"}, "there are 'auto', 'direct' and 'api'"),
+        ({"channel": "ssh"}, "there are 'session' and 'exec'"),
+        ({"pull": "always"}, "there are 'missing' and 'never'"),
+        ({"warm": -1}, "warm="),
+        ({"warm": 1}, "which image"),
+        ({"warm": 3, "image": "a", "max_sandboxes": 2}, "max_sandboxes=2"),
+        ({"start_timeout_s": 0}, "start_timeout_s="),
+        ({"start_timeout_s": float("inf")}, "start_timeout_s="),
+        ({"pull_timeout_s": "1"}, "pull_timeout_s="),
+        ({"core_ids": []}, "numbers of cores from 0"),
+        ({"core_ids": "0-1"}, "numbers of cores from 0"),
+        ({"core_ids": [0, -1]}, "numbers of cores from 0"),
+        ({"core_ids": [0, True]}, "numbers of cores from 0"),
+        ({"core_ids": [1, 1]}, "named twice"),
+        ({"core_ids": [1], "cores": 2}, "these are 1 cores"),
+        ({"hosts": []}, "one or more DockerHost"),
+        ({"hosts": ["unix:///a"]}, "one or more DockerHost"),
+        ({"hosts": [DockerHost(url="unix:///a")], "url": "unix:///b"}, "each has its own url"),
+        ({"hosts": [DockerHost(url="unix:///a")], "cores": 1}, "each has its own cores"),
+        ({"hosts": [DockerHost(url="unix:///a")], "memory_gib": 1}, "each has its own memory_gib"),
+        ({"hosts": [DockerHost(url="unix:///a")], "core_ids": [0]}, "each has its own core_ids"),
+        ({"hosts": [DockerHost(url="unix:///a"), DockerHost(url="unix:///a")]}, "same url: 'unix:///a'"),
+        ({"hosts": [DockerHost(), DockerHost()]}, "no url, so the same daemon"),
+        ({"hosts": [DockerHost(url="unix:///a", name="2"), DockerHost(url="unix:///b")]}, "same name: '2'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        DockerPool(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "a b"}, "make a name"),
+        ({"name": ""}, "make a name"),
+        ({"name": "a@b"}, "make a name"),
+        ({"name": 1}, "make a name"),
+        ({"cores": 0}, r"DockerHost\(cores="),
+        ({"memory_gib": 0}, r"DockerHost\(memory_gib="),
+        ({"url": "/a"}, r"DockerHost\(url="),
+        ({"core_ids": 3}, r"DockerHost\(core_ids="),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_host_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        DockerHost(**options)
+
+
+def test_it_is_a_frozen_value() -> None:
+    assert DockerPool(cores=1, core_ids=[1, 0], capabilities=["cap_net_raw"]) == DockerPool(
+        cores=1, core_ids=(0, 1), capabilities=("NET_RAW",)
+    )
+    assert hash(DockerPool(hosts=[DockerHost(url="unix:///a")])) == hash(DockerPool(hosts=(DockerHost(url="unix:///a"),)))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DockerPool().cores = 2  # type: ignore[misc]
+    assert DockerPool(workdir="//work//dir/").workdir == "//work//dir/"
+
+
+def test_a_manager_is_made_each_time_and_touches_nothing() -> None:
+    pool = DockerPool(url="unix:///nowhere/docker.sock")
+    manager = pool.manager()
+    assert manager is not pool.manager()
+    assert "not prepared" in manager.describe()
+    with pytest.raises(UsageError, match=r"before prepare\(\)"):
+        manager.dimensions()
+
+
+def test_images_are_needed_and_checked() -> None:
+    manager = DockerPool(url="unix:///nowhere").manager()
+    manager.check_image("python:3.12-slim")
+    manager.check_image("registry.example:5000/team/image@sha256:" + "0" * 64)
+    with pytest.raises(ConfigurationError, match="needs an image"):
+        manager.check_image(None)
+    with pytest.raises(ConfigurationError, match="name of an image"):
+        manager.check_image("no image")
+    DockerPool(url="unix:///nowhere", image="busybox").manager().check_image(None)
+
+
+async def test_no_daemon_is_told_when_it_is_prepared() -> None:
+    manager = DockerPool(url="unix:///nowhere/docker.sock", image="busybox").manager()
+    with pytest.raises(ConfigurationError, match="/nowhere/docker.sock"):
+        await manager.prepare()
+    await manager.aclose()
