@@ -133,6 +133,8 @@ class Tangram:
         self._workshop = self._opened.workshop
         self._submitting = Submitting(self, self._workshop, self._setup.policy.reserved_cores)
         self._state = "open"
+        if self._workshop.cpu is not None:
+            self._workshop.cpu.on_capacity(self._follow_capacity)
         self.open_on = self._loop
         open_runtimes.append(self)
         self._previous = runtime_var.get()
@@ -378,8 +380,13 @@ class Tangram:
         if resource_of(name) is not None and self._workshop.cpu is not None:
             self._workshop.cpu.check_capacity(name, units)
             self._workshop.cpu.resize(name, units)
-        self._dispatcher.set_capacity(topology.index[name], units)
-        self._submitting.forget()
+        self._follow_capacity(name, units)
+
+    def _follow_capacity(self, name: str, units: int) -> None:
+        """Schedule by what there is of a resource now."""
+        if self._state == "open":
+            self._dispatcher.set_capacity(self._core.topology.index[name], units)
+            self._submitting.forget()
 
     # Trajectories and looking in.
 

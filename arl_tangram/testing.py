@@ -68,7 +68,9 @@ class FakePool:
         if len(set(names)) < len(names):
             raise ConfigurationError(f"FakePool(nodes=): two nodes have the same name: {', '.join(names)}")
         if self.host is not None and not 0 <= self.host < max(len(names), 1):
-            raise ConfigurationError(f"FakePool(host={self.host!r}): there are {max(len(names), 1)} nodes, from 0")
+            raise ConfigurationError(
+                f"FakePool(host={self.host!r}): the last node has the number {max(len(names), 1) - 1}"
+            )
 
     def manager(self) -> FakeManager:
         """Return a new manager for one runtime."""
@@ -108,6 +110,7 @@ class FakeManager:
         self._dimensions = {dimension.name: dimension for offered in nodes for dimension in offered}
         self._milli_used: Counter[int] = Counter()
         self.sandboxes: set[FakeSandbox] = set()
+        self.tell_capacity: Callable[[str, int], None]
 
     @property
     def milli_free(self) -> int:
@@ -172,6 +175,10 @@ class FakeManager:
     def give_back(self, milli_cores: int, node: int = 0) -> None:
         """Count the end of a grant."""
         self._milli_used[node] -= milli_cores
+
+    def on_capacity(self, tell: Callable[[str, int], None]) -> None:
+        """Keep it; a test can call it as a manager does whose cores go offline."""
+        self.tell_capacity = tell
 
     def describe(self) -> str:
         """Say what it is."""

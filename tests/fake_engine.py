@@ -77,12 +77,14 @@ def response(status: int, body: bytes, kind: str = "application/json") -> bytes:
 class FakeEngine:
     """A daemon's stand-in on a unix socket; an async context manager."""
 
-    def __init__(self, *, podman: bool = False) -> None:
-        self.podman = podman
+    def __init__(self, *, podman: str = "", tcp: bool = False) -> None:
+        self.podman = podman  # its version, if it is to answer as Podman does
+        self.tcp = tcp
         self.containers: dict[str, FakeContainer] = {}
         self.images: dict[str, Any] = {"img:1": {"Config": {"Env": ["A=1", "B=x=y"], "WorkingDir": "/w", "User": "u"}}}
         self.requests: list[Request] = []
         self.connections = 0
+        self.port = 0
         self.stdin = bytearray()
         self.pull_report: list[Any] = [{"status": "Pulling"}, {"status": "done"}]
         self.on_exec: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] = self._say_hi
@@ -91,7 +93,7 @@ class FakeEngine:
         self._faults: dict[str, deque[Fault]] = {}
         self._writers: set[asyncio.StreamWriter] = set()
         self._subscribers: set[asyncio.StreamWriter] = set()
-        self._subscribed = asyncio.Event()
+        self._news = asyncio.Event()
         self._numbers = 0
         self._at_ns = 1_000
 
@@ -107,20 +109,26 @@ class FakeEngine:
 
     @property
     def url(self) -> str:
-        return f"unix://{self.socket}"
+        return f"tcp://127.0.0.1:{self.port}" if self.tcp else f"unix://{self.socket}"
 
     async def up(self) -> None:
         """Begin to listen."""
-        self._server = await asyncio.start_unix_server(self._serve, self.socket)
+        if self.tcp:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+            self.port = self._server.sockets[0].getsockname()[1]
+        else:
+            self._server = await asyncio.start_unix_server(self._serve, self.socket)
 
     async def down(self) -> None:
         """Stop to listen, and drop all connections: as if it had been killed."""
         self._server.close()
         for writer in list(self._writers):
             writer.transport.abort()
-        while self._writers:
-            await asyncio.sleep(0)
+        await self.wait_until(lambda: not self._writers)
         await self._server.wait_closed()
+        self._unlink()
+
+    def _unlink(self) -> None:
         Path(self.socket).unlink(missing_ok=True)
 
     @property
@@ -138,14 +146,18 @@ class FakeEngine:
 
     async def wait_for(self, route: str, count: int = 1) -> None:
         """Wait until so many requests of a route have arrived."""
+        await self.wait_until(lambda: self.count(route) >= count)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds of the requests, the containers or the connections."""
         async with asyncio.timeout(10):
-            while self.count(route) < count:
-                await asyncio.sleep(0.001)
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
 
     async def wait_subscribed(self) -> None:
         """Wait until somebody listens to events."""
-        async with asyncio.timeout(10):
-            await self._subscribed.wait()
+        await self.wait_until(lambda: bool(self._subscribers))
 
     async def emit(self, action: str, container: str, **attributes: str) -> None:
         """Send an event to all who listen."""
@@ -170,7 +182,6 @@ class FakeEngine:
             else:
                 writer.transport.abort()
         self._subscribers.clear()
-        self._subscribed.clear()
 
     def run(self, name: str, **labels: str) -> FakeContainer:
         """Add a container that runs, as if it had been created by somebody else."""
@@ -193,11 +204,13 @@ class FakeEngine:
         finally:
             self._writers.discard(writer)
             self._subscribers.discard(writer)
+            self._news.set()
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await _receive(reader)
         self.requests.append(request)
+        self._news.set()
         faults = self._faults.get(f"{request.method} {_route(request.path)}")
         fault = faults.popleft() if faults else Fault()
         if fault.after is not None:
@@ -207,6 +220,7 @@ class FakeEngine:
         if fault.answer is USUAL and request.path.endswith("/events"):
             return await self._stream_events(reader, writer)
         usual = self._answer(request) if fault.does else (500, {"message": "the fake engine did nothing"})
+        self._news.set()
         if fault.answer is HANG:
             await reader.read()  # until the client gives up
             return False
@@ -239,7 +253,7 @@ class FakeEngine:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         await writer.drain()
         self._subscribers.add(writer)
-        self._subscribed.set()
+        self._news.set()
         await reader.read()
         return False
 
@@ -268,12 +282,22 @@ class FakeEngine:
             case "GET", ["containers", "json"]:
                 return 200, self._list(request)
             case "POST", ["images", "create"]:
-                if not any("error" in line or "errorDetail" in line for line in self.pull_report):
-                    self.images[f"{request.query['fromImage']}:{request.query.get('tag', '')}"] = {"Config": {}}
-                return 200, b"".join(json.dumps(line).encode() + b"\r\n" for line in self.pull_report)
+                return 200, self._pull(request)
             case "GET", ["images", *name, "json"]:
                 image = self.images.get(unquote("/".join(name)))
                 return (404, {"message": "No such image"}) if image is None else (200, image)
+            case "GET", ["exec", _, "json"]:
+                return 200, {"Running": False, "ExitCode": 0, "Pid": 4711}
+            case _:
+                return self._answer_of_container(request, parts)
+
+    def _pull(self, request: Request) -> bytes:
+        if not any("error" in line or "errorDetail" in line for line in self.pull_report):
+            self.images[f"{request.query['fromImage']}:{request.query.get('tag', '')}"] = {"Config": {}}
+        return b"".join(json.dumps(line).encode() + b"\r\n" for line in self.pull_report)
+
+    def _answer_of_container(self, request: Request, parts: list[str]) -> tuple[int, Any]:
+        match request.method, parts:
             case "POST", ["libpod", "containers", ref, "update"] if self.podman:
                 return self._of(ref, lambda container: (201, container.updates.append(request.json)))
             case "POST", ["containers", ref, "update"] if not self.podman:
@@ -288,8 +312,6 @@ class FakeEngine:
                 return self._of(ref, lambda _: (201, {"Id": "e1"}))
             case "PUT", ["containers", ref, "archive"]:
                 return self._of(ref, lambda _: (200, None))
-            case "GET", ["exec", _, "json"]:
-                return 200, {"Running": False, "ExitCode": 0, "Pid": 4711}
             case _:
                 return 404, {"message": "page not found"}
 
@@ -319,9 +341,9 @@ class FakeEngine:
 
     def _version(self) -> Any:
         if self.podman:
-            details = {"APIVersion": "4.3.1", "MinAPIVersion": "4.0.0"}
-            components = [{"Name": "Podman Engine", "Version": "4.3.1", "Details": details}, {"Name": "Conmon"}]
-            return {"Version": "4.3.1", "ApiVersion": "1.41", "MinAPIVersion": "1.24", "Components": components}
+            details = {"APIVersion": self.podman, "MinAPIVersion": "4.0.0"}
+            components = [{"Name": "Podman Engine", "Version": self.podman, "Details": details}, {"Name": "Conmon"}]
+            return {"Version": self.podman, "ApiVersion": "1.41", "MinAPIVersion": "1.24", "Components": components}
         return {
             "Version": "20.10.24",
             "ApiVersion": "1.41",

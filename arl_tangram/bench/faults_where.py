@@ -61,15 +61,19 @@ class Where:
         found = inside(self.root, mark)
         if self.image is None:
             return found
-        # Connections to the daemon are kept open for the next request, and there can be any number of them.
-        kept = Counter({what: count for what, count in found.items() if what != "descriptor socket:"})
-        kept.update({CONTAINER: await _containers_of(os.getpid(), self.url)})
-        return +kept
+        containers = await _containers_of(os.getpid(), self.url)
+        kept = Counter({what: count for what, count in found.items() if not _is_kept_open(what, containers)})
+        return +(kept + Counter({CONTAINER: containers}))
 
     def behind(self, pid: int) -> int:
         """Return how many folders, cgroups or containers there are of a trainer; blocks, not on an event loop."""
         containers = 0 if self.image is None else asyncio.run(_containers_of(pid, self.url))
         return len(behind(self.root, pid)) + containers
+
+
+def _is_kept_open(what: str, containers: int) -> bool:
+    """Whether it may be there: connections to the daemon, and shells in a container that lives, are used again."""
+    return what == "descriptor socket:" or (containers > 0 and what.startswith("task session "))
 
 
 async def _containers_of(pid: int, url: str | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from rich.console import Console
@@ -20,7 +20,7 @@ PACKAGES = ("numpy", "pytest", "hypothesis")
 @asynccontextmanager
 async def pool_of_demo(
     docker: bool, console: Console, *, url: str | None = None, keep_image: bool = False
-) -> AsyncIterator[CpuPool]:
+) -> AsyncGenerator[CpuPool]:
     """Have the pool, and the image of its containers where there are some.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -96,7 +96,7 @@ def judge(url: str, info: EngineInfo, grants: Grants) -> Finding:
     if grants.is_direct:
         return Finding(name, "ok", f"{text}grants would be written to cgroup files: {grants.reason}")
     advice = "" if os.geteuid() == 0 else "run as root on the daemon's machine to make a grant about 1000 times cheaper"
-    return Finding(name, "ok", f"{text}grants would go through the daemon, as {grants.reason}", advice)
+    return Finding(name, "ok", f"{text}grants would go through the daemon: {grants.reason}", advice)
 
 
 async def _ask(subject: str, url: str | None) -> tuple[Finding, list[Leftover]]:
@@ -116,7 +116,7 @@ async def _ask(subject: str, url: str | None) -> tuple[Finding, list[Leftover]]:
 
 
 @asynccontextmanager
-async def _opened(url: str | None) -> AsyncIterator[tuple[Engine, EngineInfo]]:
+async def _opened(url: str | None) -> AsyncGenerator[tuple[Engine, EngineInfo]]:
     engine = Engine(url, LatencyMeter())
     try:
         yield engine, await engine.open(timeout_s=ANSWER_LIMIT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +71,7 @@ def contents(name: str, packages: Iterable[str] | None = None) -> Contents:
 @asynccontextmanager
 async def image_of_this_machine(
     name: str, packages: Iterable[str] | None = None, *, url: str | None = None, keep: bool = False, tell: Tell
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     """Have a daemon hold such an image meanwhile; yields its reference.
 
     An image with the same content that is there already is used, and stays.

@@ -68,6 +68,11 @@ class Cores:
         return self._capacity < self._declared
 
     @property
+    def offline(self) -> frozenset[int]:
+        """Numbers of the cores that are given to nobody, because they are offline."""
+        return self._away
+
+    @property
     def core_ids(self) -> tuple[int, ...]:
         """Numbers of the cores of the pool, those that leave it later included."""
         spare = {core for node in self._spare for core in node}

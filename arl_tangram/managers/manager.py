@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -144,6 +144,14 @@ class CpuManager(Protocol):
             sandbox: where it is for, on whose node the cores are; None for a host body, on the `host_node`.
             again: whether the action has had as much and has lent it, or its trajectory holds it; the pool may have
                 become smaller since, and cores that are beyond it then are retired when they come back.
+        """
+        ...
+
+    def on_capacity(self, tell: Callable[[str, int], None]) -> None:
+        """Take what is told when there is more or less of a dimension by itself, as when cores go offline.
+
+        Args:
+            tell: takes the name of a dimension and its capacity, between the turns of the scheduler.
         """
         ...
 

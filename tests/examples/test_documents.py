@@ -37,14 +37,14 @@ def _is_test(block: Block) -> bool:
 COMMANDS = [block for page in pages() for block in shell(page) if not _is_demo(block) and not _is_test(block)]
 
 
-def _run(command: list[str], folder: Path, timeout_s: float) -> str:
+def _run(command: list[str], folder: Path, timeout_s: float, more: dict[str, str] | None = None) -> str:
     """Run a command with the Python of this test first on the PATH; return what it printed, errors included."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment | {"PATH": path, "NO_COLOR": "1"},
+        env=environment | {"PATH": path, "NO_COLOR": "1"} | (more or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -57,10 +57,12 @@ def _run(command: list[str], folder: Path, timeout_s: float) -> str:
 
 
 @pytest.mark.parametrize("page", PROGRAMS)
-def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     program = tmp_path / "page.py"
     program.write_text(PROGRAMS[page])
-    _run([sys.executable, "-W", "error", str(program)], tmp_path, timeout_s=100)
+    needs_docker = "DockerPool(" in PROGRAMS[page]
+    engine = {"DOCKER_HOST": request.getfixturevalue("docker_url")} if needs_docker else None
+    _run([sys.executable, "-W", "error", str(program)], tmp_path, timeout_s=100, more=engine)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,12 @@ async def command(*argv: str, **options: Any) -> ExecResult:
     return await tangram.current_sandbox().exec(argv, **options)
 
 
+@tangram.action(cpu=2)
+async def command_on_two(*argv: str, **options: Any) -> ExecResult:
+    """Run a command with two cores."""
+    return await tangram.current_sandbox().exec(argv, **options)
+
+
 @tangram.action(cpu=1)
 async def container() -> DockerSandbox:
     """Return the sandbox of the trajectory, to look at from outside."""

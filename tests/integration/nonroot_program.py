@@ -23,7 +23,7 @@ import arl_tangram as tangram
 from arl_tangram import ConfigurationError, DockerPool, SandboxPathError, Tangram
 from arl_tangram.testing import assert_idle
 from contract.sandbox_contract import mark
-from integration.docker_actions import cancel_at_random, command
+from integration.docker_actions import cancel_at_random, command, command_on_two
 from integration.docker_managers import own_containers
 
 NOBODY = 65_534
@@ -50,8 +50,9 @@ async def check_contract(url: str, image: str) -> dict[str, Any]:
         async with tangram.trajectory():
             done = await command("sh", "-c", "echo out; echo err >&2; exit 3")
             assert (done.exit_code, done.stdout, done.stderr) == (3, b"out\n", b"err\n"), done
-            for cores in (1, 2, 1):
-                assert await seen_cores.with_options(cpu=cores)() == cores
+            for cores, run in ((1, command), (2, command_on_two), (1, command)):
+                seen = await run("env", "-u", "OMP_NUM_THREADS", "nproc")
+                assert int(seen.stdout) == cores, seen
             assert (await command("cat", stdin=bytes(range(256)) * 2000)).stdout == bytes(range(256)) * 2000
             assert (await command("sleep", mark(), timeout=0.3)).timed_out
             assert await round_trip() == bytes(range(256))
@@ -60,12 +61,6 @@ async def check_contract(url: str, image: str) -> dict[str, Any]:
         async with Tangram(DockerPool(url=url, image=image, cores=2, memory_gib=1, grants="direct")):
             raise AssertionError("direct grants were given to somebody who may not write them")
     return {"described": told}
-
-
-@tangram.action(cpu=1)
-async def seen_cores() -> int:
-    done = await tangram.current_sandbox().exec(["env", "-u", "OMP_NUM_THREADS", "nproc"])
-    return int(done.stdout)
 
 
 @tangram.action(cpu=1)

@@ -58,26 +58,28 @@ async def printed(box: DockerSandbox, script: str) -> str:
 # single files
 
 
-@pytest.mark.parametrize("size", [0, 1, 4095, 65_535, 65_536, 65_537, 300_000, 5 * MIB])
-async def test_contents_of_every_size_are_exact(box: DockerSandbox, size: int) -> None:
-    data = os.urandom(size)
-    await box.write_file("folder/file", data)
-    assert await box.read_file("folder/file") == data
-    assert (await printed(box, "sha256sum < folder/file")).split()[0] == hashlib.sha256(data).hexdigest()
-
-
-async def test_every_byte_survives(box: DockerSandbox) -> None:
+async def test_contents_are_exact(box: DockerSandbox) -> None:
+    for size in (0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 300_000, 5 * MIB):
+        data = os.urandom(size)
+        await box.write_file("folder/file", data)
+        assert await box.read_file("folder/file") == data
+        assert (await printed(box, "sha256sum < folder/file")).split()[0] == hashlib.sha256(data).hexdigest()
     for data in (bytes(range(256)), b"\n", b"\n\n", b"\0", b"%s\\n\\0'\"", b"-n", "é".encode() * 1000):
         await box.write_file("file", data)
         assert await box.read_file("file") == data
 
 
-@pytest.mark.parametrize("name", ["a b", "*", "-n", "$HOME", "'\"\\", "é\n", "\n", "`id`", "x" * 255])
-async def test_names_are_taken_as_they_are(box: DockerSandbox, name: str) -> None:
-    await box.write_file(f"{name}/{name}", name.encode())
-    assert await box.read_file(f"{name}/{name}") == name.encode()
-    assert await printed(box, "ls | wc -l") == "1\n"
-    assert (await box.exec(["pwd"], cwd=name)).stdout.decode().endswith(f"/{name}\n")
+async def test_names_are_taken_as_they_are(box: DockerSandbox) -> None:
+    for name in ("a b", "*", "-n", "$HOME", "'\"\\", "é\n", "\n", "`id`", "x" * 255):
+        await box.write_file(f"{name}/{name}", name.encode())
+        assert await box.read_file(f"{name}/{name}") == name.encode()
+        assert await printed(box, 'set -- * && echo $# && cat -- "$1/$1" && rm -r -- "$1"') == f"1\n{name}"
+
+
+async def test_a_command_runs_in_a_folder_of_any_name(box: DockerSandbox) -> None:
+    for name in ("a b", "-n", "'\"\\", "é\n"):
+        await box.write_file(f"{name}/file", b"x")
+        assert (await box.exec(["cat", "file"], cwd=name)).stdout == b"x"
 
 
 async def test_paths_are_the_containers(box: DockerSandbox) -> None:
@@ -85,7 +87,7 @@ async def test_paths_are_the_containers(box: DockerSandbox) -> None:
     for path in ("two/f", "./a//b/f", "a/../two/./f", "one/../b/f"):
         assert await box.read_file(path) == b"x\n"
     assert (await box.read_file("/etc/passwd")).startswith(b"root:")
-    assert await box.read_file("/proc/self/comm")  # not of the container's files, but it can be read
+    assert await box.read_file("/proc/cpuinfo")  # no file of the image, and the daemon knows nothing of it
     await box.write_file("/tmp/deep/er/file", b"y")
     assert await printed(box, "cat /tmp/deep/er/file") == "y"
     for path in ("..", "top/etc/passwd", "a/../../x", "nowhere/../../x"):
@@ -117,7 +119,7 @@ async def test_what_stands_in_the_way_is_told(box: DockerSandbox) -> None:
 
 
 async def test_a_huge_sparse_file_is_refused_at_once(box: DockerSandbox) -> None:
-    await printed(box, "truncate -s 1T sparse")
+    await printed(box, "truncate -s 1099511627776 sparse")
     async with asyncio.timeout(20):
         with pytest.raises(OSError, match="max_bytes"):
             await box.read_file("sparse", max_bytes=1000)
@@ -200,8 +202,8 @@ async def test_what_is_in_the_way_in_the_container(box: DockerSandbox, tmp_path:
 async def test_what_commands_made_comes_out_safely(box: DockerSandbox, tmp_path: Path) -> None:
     await printed(
         box,
-        "mkdir -p d/x; cd d; echo 1 >a; ln a b; mkfifo pipe; ln pipe pipe2; ln -s /etc out; ln -s a l; ln l l2; chmod 6755 a;"
-        "touch -d @1000000000 x",
+        "mkdir -p d/x; cd d; echo 1 >a; ln a b; mkfifo pipe; ln pipe pipe2; ln -s /etc out; ln -s a l; ln l l2;"
+        "chmod 6755 a; touch -d @1000000000 x",
     )
     victim = tmp_path / "victim"
     victim.mkdir()

@@ -8,18 +8,27 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
 
+import arl_tangram as tangram
+from arl_tangram import DockerPool, Tangram
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
+from arl_tangram.managers.docker.api_limits import ApiLimits
+from arl_tangram.managers.docker.available import AvailableCores
+from arl_tangram.managers.docker.declared import Grants
+from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.group import NoGroupError, SessionGroup, find_group
 from arl_tangram.managers.docker.latency import LatencyMeter
-from arl_tangram.managers.docker.limits import ApiLimits, DirectLimits, Limits
+from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.probe import probe_direct
+from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.host.cgroup import PERIOD_US, SandboxGroup, cpulist
 from arl_tangram.managers.host.machine import read_machine
 from docker_images import Images
@@ -186,6 +195,63 @@ async def test_a_container_that_died_takes_no_grant(engine: Engine, box: Box) ->
     await api.aclose()
 
 
+@pytest.mark.parametrize("grants", ["direct", "api"])
+async def test_a_core_that_goes_offline_is_granted_to_nobody_until_it_is_back(
+    docker_url: str, images: Images, grants: Grants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a file that stands for that of the cgroup above the containers': the pool shrinks and grows with it."""
+    effective = tmp_path / "cpuset.cpus.effective"
+    effective.write_text(cpulist(CORES))
+    monkeypatch.setattr(AvailableCores, "above", lambda _: AvailableCores(effective))
+    monkeypatch.setattr("arl_tangram.managers.docker.available.LOOK_EVERY_S", 0.05)
+
+    @tangram.action(cpu=1)
+    async def where() -> int:
+        result = await tangram.current_sandbox().exec(["sh", "-c", "sleep 0.1; nproc"])
+        assert result.stdout == b"1\n"
+        return tangram.current_allocation().core_ids[0]
+
+    @tangram.action(cpu=1)
+    async def anywhere() -> int:
+        return tangram.current_allocation().core_ids[0]
+
+    rounds: list[list[int]] = [[], [], []]
+    barrier = asyncio.Barrier(len(CORES) + 1)
+
+    async def agent() -> None:
+        async with tangram.trajectory():
+            for found in rounds:
+                await barrier.wait()
+                found.append(await where())
+                await barrier.wait()
+
+    async with (
+        Tangram(DockerPool(cores=len(CORES), url=docker_url, image=images.busybox, grants=grants)) as tg,
+        asyncio.TaskGroup() as agents,
+    ):
+        for _ in CORES:
+            agents.create_task(agent())
+
+        async def count_is(count: int) -> None:
+            await _wait(lambda: tg.statistics().dimensions["cpu"].capacity == count)
+
+        await barrier.wait()
+        await barrier.wait()
+        assert sorted(rounds[0]) == list(CORES)
+        effective.write_text(cpulist(CORES[:-1]))
+        assert await anywhere() != CORES[-1]
+        await count_is(len(CORES) - 1)
+        await barrier.wait()
+        await barrier.wait()
+        assert CORES[-1] not in rounds[1], "who found no core waited for another"
+        assert len(rounds[1]) == len(CORES)
+        effective.write_text(cpulist(CORES))
+        await count_is(len(CORES))
+        await barrier.wait()
+        await barrier.wait()
+        assert sorted(rounds[2]) == list(CORES)
+
+
 COUNT = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo $i; done; sleep 0.2; echo end; exit 7"
 SPIN = "while :; do :; done"
 
@@ -230,6 +296,42 @@ async def test_output_and_exit_code_survive_a_suspension(box: Box, how: str) -> 
     await limits.aclose()
 
 
+@pytest.mark.parametrize("grants", ["direct", "api"])
+async def test_a_suspended_command_is_the_same_command_afterwards(
+    docker_url: str, images: Images, grants: Grants
+) -> None:
+    """Through the sandbox of a pool: output, exit code, and a time limit that strikes while it is suspended."""
+    manager = DockerPool(cores=1, url=docker_url, image=images.busybox, grants=grants).manager()
+    try:
+        await manager.prepare()
+        await manager.start()
+        sandbox = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(1000, sandbox)
+        limits = cast("DockerSandbox", sandbox).limits
+        counting = asyncio.create_task(sandbox.exec(["sh", "-c", COUNT]))
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            await limits.freeze()
+            await asyncio.sleep(0.05)
+            await limits.thaw()
+        result = await counting
+        assert result.stdout.decode().split() == [*map(str, range(1, 401)), "end"]
+        assert result.exit_code == 7
+        begin = time.monotonic()
+        sleeping = asyncio.create_task(sandbox.exec(["sh", "-c", "setsid sleep 1000 & sleep 1000"], timeout=0.5))
+        await asyncio.sleep(0.2)
+        await limits.freeze()
+        result = await sleeping
+        assert result.timed_out
+        assert time.monotonic() - begin < 5
+        await limits.thaw()
+        assert (await sandbox.exec(["echo", "well"])).stdout == b"well\n"
+        assert not lease.needs_cleanup()
+        lease.release()
+    finally:
+        await manager.aclose()
+
+
 async def test_a_suspended_container_can_be_removed(engine: Engine, images: Images) -> None:
     async with container(engine, images.busybox) as box:
         limits = box.direct()
@@ -260,7 +362,8 @@ async def test_a_session_group_holds_all_that_a_session_started(box: Box) -> Non
     inside = set(group.processes())
     assert pid in inside
     assert len(inside) >= 5
-    cat = next(other for other in inside if _command(other) == ["cat"])
+    await _wait(lambda: ["cat"] in map(_command, group.processes()))
+    cat = next(other for other in group.processes() if _command(other) == ["cat"])
     assert await asyncio.to_thread(group.kill, [pid, cat])
     assert set(group.processes()) == {pid, cat}
     stream.write_eof()
@@ -282,7 +385,8 @@ async def test_whatever_a_command_forks_after_its_session_entered_is_killed(box:
     await stream.write(b"go\n")
     assert (await stream.read() or (0, b""))[1] == b"ready\n"
     others = _outside(group)
-    assert len(group.processes()) >= 7
+    started = [["cat"], *(["sleep", str(seconds)] for seconds in (1000, 1001, 1002, 1004)), ["/bin/sleep", "1003"]]
+    await _wait(lambda: all(each in map(_command, group.processes()) for each in started))
     assert await asyncio.to_thread(group.kill)
     assert group.processes() == []
     assert _outside(group) == others, "the first process and its sleep are not touched"
@@ -312,7 +416,7 @@ async def test_a_fork_bomb_is_killed_in_bounded_time(box: Box, milli_cores: int)
     assert await asyncio.to_thread(group.kill)
     took = time.monotonic() - begin
     assert group.processes() == []
-    assert took < 2.0
+    assert took < 5.0
     assert box.group.quota_us() == (None if milli_cores == 1000 else 10_000), "as it was before"
     assert await asyncio.to_thread(group.remove)
     stream.close()
@@ -376,5 +480,8 @@ async def _wait(condition: Callable[[], bool]) -> None:
 
 
 def _command(pid: int) -> Sequence[str]:
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read().decode().split("\0")[:-1]
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode().split("\0")[:-1]
+    except OSError:
+        return []

@@ -11,7 +11,7 @@ import arl_tangram as tangram
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from contract.sandbox_contract import mark, processes, until_there_is
 from docker_images import USER, Images
-from integration.docker_actions import EVERYWHERE, command, docker_runtime, rollout
+from integration.docker_actions import EVERYWHERE, command, command_on_two, docker_runtime, rollout
 from integration.docker_managers import docker_manager
 
 KINDS = ("busybox", "python", "bash", "user", "workdir")
@@ -65,8 +65,8 @@ async def test_a_sandbox_of_any_image_keeps_its_promises(
 async def test_python_sees_the_cores_that_were_granted(docker_url: str, images: Images) -> None:
     program = "import os; print(len(os.sched_getaffinity(0)), os.environ['PYTHON_CPU_COUNT'])"
     async with docker_runtime(docker_url, images.python), tangram.trajectory():
-        for cores in (1, 2, 1):
-            done = await command.with_options(cpu=cores)("python3", "-c", program)
+        for cores, run in ((1, command), (2, command_on_two), (1, command)):
+            done = await run("python3", "-c", program)
             assert done.stdout.split() == [b"%d" % cores] * 2, done
 
 

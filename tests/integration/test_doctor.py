@@ -41,6 +41,17 @@ async def main(script):
 asyncio.run(main(sys.argv[1]))
 """
 
+NOBODY = """
+import sys
+import aiodocker  # what it imports later would be too late
+from arl_tangram.doctor import command
+from integration.nonroot_program import give_up_root
+
+url, home = sys.argv[1:]
+give_up_root(url, home)
+sys.exit(command.main(["--json", "--url", url]))
+"""
+
 
 @pytest.fixture(autouse=True)
 def _own_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -100,6 +111,19 @@ def test_a_healthy_machine(docker_url: str) -> None:
     subjects = [each["subject"] for each in told["findings"]]
     assert subjects == ["python", "machine", "cgroups", "bwrap", "docker", "gpus", "ray"]
     assert (state(told, "docker"), state(told, "python")) == ("ok", "ok")
+
+
+def test_somebody_without_rights(docker_url: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        os.chmod(home, 0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", NOBODY, docker_url, home], capture_output=True, text=True, check=False
+        )
+    told = json.loads(done.stdout)
+    (text,) = [each["text"] for each in told["findings"] if each["subject"] == "docker"]
+    assert state(told, "docker") == "ok"
+    assert "grants would go through the daemon: " in text
+    assert state(told, "cgroups") == "limited" or os.geteuid() != 0
 
 
 def test_what_a_live_owner_has_is_left_alone(

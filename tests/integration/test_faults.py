@@ -102,3 +102,25 @@ def _has_ended(process: int, within_s: float) -> bool:
     poll = select.poll()
     poll.register(process, select.POLLIN)
     return bool(poll.poll(within_s * 1000))
+
+
+@pytest.mark.timeout(200)
+def test_with_containers_bodies_that_have_one_keep_the_same_promises(tmp_path: Path, docker_url: str) -> None:
+    figures = tmp_path / "figures.json"
+    only = ["command/exit", "command/survivor", "command/sleep", "trajectory/exit"]
+    command = [sys.executable, "-m", "arl_tangram", "bench", "faults", "--docker", "--url", docker_url]
+    done = subprocess.run(
+        [*command, "--only", *only, "--json", str(figures)], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(figures.read_text())
+    assert record["docker"]
+    assert [(row["name"], row["outcome"], row["left"]) for row in record["rows"]] == [
+        ("command/sleep", "RunTimeout", []),
+        ("command/exit", "exit code 3", []),
+        ("command/survivor", "exit code 0", []),
+        ("trajectory/exit", "the trainer ended: exit code 3", []),
+    ]
+    (ending,) = [one for one in record["trainers"] if one["names"] == ["trajectory/exit"]]
+    assert (ending["left"], ending["closed"]) == (0, False)  # no process; its container is there until the next start
+    assert record["unswept"] == 0

@@ -13,6 +13,7 @@ from arl_tangram.machine_image.build import image_of_this_machine
 from arl_tangram.machine_image.python_files import interpreter
 from docker_engine import EngineApi
 
+PYTHON = interpreter()
 PROGRAM = """
 import ctypes, hashlib, json, lzma, os, sqlite3, ssl, sys
 import pytest
@@ -83,7 +84,7 @@ async def test_a_cancelled_import_leaves_no_image(docker_url: str, name: str) ->
 async def test_the_python_and_its_packages_run_in_it(docker_url: str, name: str) -> None:
     @tangram.action(cpu=1)
     async def look() -> tangram.ExecResult:
-        return await tangram.current_sandbox().exec([interpreter(), "-c", PROGRAM])
+        return await tangram.current_sandbox().exec([PYTHON, "-c", PROGRAM])
 
     async with image_of_this_machine(name, ["pytest"], url=docker_url, tell=lambda _sent, _size: None) as reference:
         pool = tangram.DockerPool(cores=1, image=reference, url=docker_url)

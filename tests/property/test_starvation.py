@@ -20,7 +20,7 @@ from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.lifecycle import Demand, RunningAction
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Policy, elastic, fixed, paper, reserved
-from property.worlds import World, make_demand, make_topology
+from property.worlds import World, make_demand, make_nodes, make_topology
 
 POLICIES: list[Policy] = [
     elastic(),
@@ -167,11 +167,23 @@ class Rollouts:
                 world.close(trajectory)
                 continue
             self.done[trajectory] = done + 1
-            demand = self.step[done % len(self.step)]
+            step = self.steps_of(trajectory)
+            demand = step[done % len(step)]
             self.of[world.submit(demand, trajectory=trajectory, turn=True)] = trajectory
+
+    def steps_of(self, trajectory: int) -> list[Demand]:
+        """The actions of a trajectory."""
+        return self.step
 
     def ended(self, play: Play, action_id: int) -> None:
         self.of.pop(action_id, None)
+
+
+class RolloutsOnNodes(Rollouts):
+    """The same on several nodes: each action takes the cores of the node where its trajectory is."""
+
+    def steps_of(self, trajectory: int) -> list[Demand]:
+        return [self.step[self.world.core.node_of(trajectory)]]
 
 
 @pytest.mark.parametrize("policy", [elastic(), paper(), paper(best_prefix=True), fixed(2)], ids=lambda p: p.name)
@@ -187,6 +199,49 @@ def test_who_waits_for_memory_that_trajectories_hold_does_not_keep_them_from_end
     step = [make_demand(topology, "step", cpu=Elastic(1, 4)), make_demand(topology, "half", cpu=0.5, memory_gib=0.5)]
     rollouts = Rollouts(world, step, held_gib=3, steps=12, at_once=8)
     chance = random.Random(2)
+    play = Play(world, lambda _: chance.uniform(0.5, 1.5), rollouts.feed, rollouts.ended)
+    for _ in range(3):
+        play.feed(play)
+        play.decide()
+    victim = world.submit(make_demand(topology, "victim", **wanted))
+    assert play.until_started(victim) <= ENDS
+
+
+@pytest.mark.parametrize("policy", [elastic(), paper(best_prefix=True), reserved(1)], ids=lambda p: p.name)
+@pytest.mark.parametrize("sandboxes", [None, 3])
+@pytest.mark.parametrize("busy_host", [False, True])
+def test_a_big_trajectory_is_admitted_though_small_ones_keep_coming_on_all_nodes(
+    policy: Policy, sandboxes: int | None, busy_host: bool
+) -> None:
+    topology = make_nodes(nodes=[(2, 6, sandboxes), (4, 6, sandboxes), (1, 4, sandboxes)])
+    world = World(topology, policy)
+    held = policy.reserved_cores * 1000
+    step = [make_demand(topology, "step", cpu=1, node=node, reserved=held) for node in range(3)]
+    rollouts = RolloutsOnNodes(world, step, held_gib=1, steps=3, at_once=20)
+    on_host = make_demand(topology, "host", cpu=0.5, memory_gib=1)
+    feed_host = keep_waiting(on_host, each=2 if busy_host else 0)
+    chance = random.Random(3)
+
+    def feed(play: Play) -> None:
+        rollouts.feed(play)
+        feed_host(play)
+
+    play = Play(world, lambda _: chance.uniform(0.5, 1.5), feed, rollouts.ended)
+    for _ in range(3):
+        play.feed(play)
+        play.decide()
+    victim = world.open(memory_gib=5)
+    assert play.until_started(victim) <= ENDS
+    assert world.core.node_of(victim) in {0, 1}
+
+
+@pytest.mark.parametrize("wanted", [{"cpu": 2, "memory_gib": 1}, {"memory_gib": 6}, {"cpu": 0.5}], ids=str)
+def test_a_host_body_starts_though_trajectories_fill_its_node(wanted: dict[str, float]) -> None:
+    topology = make_nodes(nodes=[(2, 6, 4), (2, 6, 4)])
+    world = World(topology, elastic())
+    step = [make_demand(topology, "step", cpu=Elastic(1, 2), node=node) for node in range(2)]
+    rollouts = RolloutsOnNodes(world, step, held_gib=2, steps=5, at_once=12)
+    chance = random.Random(4)
     play = Play(world, lambda _: chance.uniform(0.5, 1.5), rollouts.feed, rollouts.ended)
     for _ in range(3):
         play.feed(play)

@@ -126,9 +126,11 @@ async def _measure(options: Options, plan: Plan, tell: Tell) -> Results:
     async with image_of_this_machine(IMAGE, url=options.url, tell=lambda _sent, _size: None) as image:
         place = Place(image, options.url)
         kinds: tuple[GrantKind, ...] = ("direct", "api")
-        found = {kind: await place.why_not(kind) for kind in kinds}
-        why_not = {kind: why for kind, why in found.items() if why is not None}
-        possible = [kind for kind in kinds if kind not in why_not]
+        why_not: dict[GrantKind, str] = {}
+        for kind in kinds:
+            if (why := await place.why_not(kind)) is not None:
+                why_not[kind] = why
+        possible: list[GrantKind] = [kind for kind in kinds if kind not in why_not]
         modes = [mode for mode in MODES if mode.grants in possible]
         return Results(
             visits=tuple(await _visits(place, plan, modes, tell)),

@@ -14,7 +14,7 @@ import arl_tangram as tangram
 from arl_tangram.bench.aoe.place import Place, cores_of, runtime
 from arl_tangram.bench.aoe.plan import Mode
 
-TURNS = 600_000
+TURNS = 300_000
 _HALVES = (
     'half() { i=0; while [ $i -lt "$1" ]; do i=$((i+1)); done; }; half "$1" & first=$!; half "$1"; wait $first; nproc'
 )

@@ -74,7 +74,7 @@ async def measure_crowd(
     for stage, live in stages.items():
         own = tuple(action.overhead_s for action in finished(sink) if action.key == stage)
         costs.append(CrowdCost(crowd, live, own))
-    return costs
+    return sorted(costs, key=lambda one: modes.index(one.mode))
 
 
 async def _guests(place: Place, mode: Mode, actions: int) -> tuple[float, ...]:

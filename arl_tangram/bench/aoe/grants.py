@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from arl_tangram.bench.aoe.place import Place, capacity_of
 from arl_tangram.bench.aoe.plan import GrantKind
 from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.model.quantities import MILLI
@@ -46,15 +47,17 @@ async def time_grants(
     """Time that many grants of each kind, one of each in turn; each one moves the container to other cores."""
     seconds: dict[GrantKind, list[float]] = {kind: [] for kind in kinds}
     async with AsyncExitStack() as stack:
-        boxes = {kind: await stack.enter_async_context(place.sandbox(kind)) for kind in kinds}
-        placements = {kind: _placements(*of_kind) for kind, of_kind in boxes.items()}
+        limits: list[tuple[GrantKind, Limits, tuple[Placement, Placement]]] = []
+        for kind in kinds:
+            manager, box = await stack.enter_async_context(place.sandbox(kind))
+            limits.append((kind, box.limits, _placements(manager, box)))
         tell("grants by themselves")
         for turn in range(number):
-            for kind, (_, box) in boxes.items():
+            for kind, own, placements in limits:
                 for again in range(DIRECT_PER_API if kind == "direct" else 1):
                     begun_s = time.perf_counter()
-                    box.limits.want(placements[kind][(turn + again) % 2])
-                    await box.limits.settled()
+                    own.want(placements[(turn + again) % 2])
+                    await own.settled()
                     seconds[kind].append(time.perf_counter() - begun_s)
     return [GrantTimes(kind, tuple(times)) for kind, times in seconds.items()]
 

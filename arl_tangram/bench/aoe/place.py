@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ class Place:
         )
 
     @asynccontextmanager
-    async def sandbox(self, grants: GrantKind) -> AsyncIterator[tuple[DockerManager, DockerSandbox]]:
+    async def sandbox(self, grants: GrantKind) -> AsyncGenerator[tuple[DockerManager, DockerSandbox]]:
         """Have one sandbox without a runtime around it: what a grant costs by itself shows there."""
         pool = self.pool(Mode(grants, "session"))
         manager = pool.manager()
@@ -96,7 +96,7 @@ class Pool:
 
 
 @asynccontextmanager
-async def runtime(pool: Pool, sink: MemorySink | None = None) -> AsyncIterator[tangram.Tangram]:
+async def runtime(pool: Pool, sink: MemorySink | None = None) -> AsyncGenerator[tangram.Tangram]:
     """Have a runtime of that pool alone."""
     async with tangram.Tangram(pool, trace=sink) as tg:
         yield tg

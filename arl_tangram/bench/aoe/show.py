@@ -14,6 +14,7 @@ from arl_tangram.bench.machine import Machine
 
 _NAME = 22
 _CELL = 14
+_NARROW = 9
 
 
 def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
@@ -29,7 +30,7 @@ def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
         "asked of the daemon (api); commands go through a shell that stays open (session), or each has an exec of its\n"
         f"own (gated exec). {plan.rounds} rounds, each begun by another mode. Overhead is the time from the grant to\n"
         "the answer less the command's own time as its shell tells it; the share: overhead / (execution + overhead),\n"
-        "a ratio of sums. By the clock: how long the callers waited beyond what the commands were asked to sleep, by\n"
+        "a ratio of sums. Clock: how long the callers waited beyond what the commands were asked to sleep, by\n"
         "another clock; the time in which a program starts counts as overhead there.\n"
         f"About {about_s / 60:.0f} minutes.\n"
     )
@@ -38,7 +39,7 @@ def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
 def overhead_table(cells: Sequence[Pooled]) -> str:
     """Return a row for each mode and number of containers: the share, and what an action costs."""
     lengths = sorted({one.cell.command_s for one in cells})
-    heads = "".join(f"{f'{s:g} s':>{_CELL}}{'by the clock':>{_CELL}}{'ms each':>{_CELL}}" for s in lengths)
+    heads = "".join(f"{f'{s:g} s':>{_NARROW}}{'clock':>{_NARROW}}{'ms each':>{_NARROW}}" for s in lengths)
     lines = [f"{'overhead share':<{_NAME}}{'live':>5}{heads}"]
     known = {one.cell: one for one in cells}
     rows = dict.fromkeys((one.cell.mode, one.cell.live) for one in cells)
@@ -51,8 +52,8 @@ def overhead_table(cells: Sequence[Pooled]) -> str:
 
 def _overhead(one: Pooled | None) -> str:
     if one is None:
-        return f"{'-':>{_CELL}}" * 3
-    return f"{one.share:>{_CELL}.2%}{one.checked_share:>{_CELL}.2%}{one.each_ms:>{_CELL}.2f}"
+        return f"{'-':>{_NARROW}}" * 3
+    return f"{one.share:>{_NARROW}.2%}{one.checked_share:>{_NARROW}.2%}{one.each_ms:>{_NARROW}.2f}"
 
 
 def grant_table(times: Sequence[GrantTimes]) -> str:

@@ -176,9 +176,9 @@ def read_version(answer: object) -> EngineVersion:
         if text(component, "Name", "").startswith("Podman"):
             details = mapping(component, "Details")
             podman = text(details, "APIVersion", "") or text(component, "Version")
-    api = _pair(text(answer, "ApiVersion"))
+    api = version_pair(text(answer, "ApiVersion"))
     least = text(answer, "MinAPIVersion", "")
-    return EngineVersion(text(answer, "Version", "?"), api, _pair(least) if least else api, podman)
+    return EngineVersion(text(answer, "Version", "?"), api, version_pair(least) if least else api, podman)
 
 
 def read_info(answer: object, version: EngineVersion, api_version: str) -> EngineInfo:
@@ -212,7 +212,7 @@ def read_state(answer: object) -> ContainerState:
     """Read the answer to `/containers/ID/json`."""
     state = mapping(answer, "State", required=True)
     return ContainerState(
-        running=flag(state, "Running"),
+        running=flag(state, "Running", required=True),
         pid=number(state, "Pid", 0),
         exit_code=number(state, "ExitCode", 0),
         oom_killed=flag(state, "OOMKilled"),
@@ -237,7 +237,7 @@ def read_list(answer: object) -> list[Listed]:
 
 def read_exec(answer: object) -> ExecState:
     """Read the answer to `/exec/ID/json`; while it runs, Podman tells 0 as its exit code."""
-    pid, running = number(answer, "Pid", 0), flag(answer, "Running")
+    pid, running = number(answer, "Pid", 0), flag(answer, "Running", required=True)
     code = None if running or _get(answer, "ExitCode") is None else number(answer, "ExitCode")
     return ExecState(running or code is None, code, pid)
 
@@ -257,6 +257,12 @@ def read_event(answer: object) -> ContainerEvent | None:
         exit_code=int(code) if code.lstrip("-").isdigit() else None,
         at_ns=number(answer, "timeNano", 0) or number(answer, "time", 0) * 1_000_000_000,
     )
+
+
+def version_pair(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 def text(answer: object, key: str, default: str | None = None) -> str:
@@ -279,10 +285,10 @@ def number(answer: object, key: str, default: int | None = None) -> int:
     return value
 
 
-def flag(answer: object, key: str) -> bool:
-    """Return a truth value; a missing one is false."""
+def flag(answer: object, key: str, *, required: bool = False) -> bool:
+    """Return a truth value; unless it is required, a missing one is false."""
     value = _get(answer, key)
-    if value is not None and not isinstance(value, bool):
+    if not isinstance(value, bool) and (required or value is not None):
         raise ValueError(f"{key} should be true or false, not {value!r:.100}")
     return bool(value)
 
@@ -309,8 +315,3 @@ def _get(answer: object, key: str) -> object:
     if not isinstance(answer, Mapping):
         raise ValueError(f"an object with {key} was expected, not {answer!r:.100}")
     return cast("Mapping[str, object]", answer).get(key)
-
-
-def _pair(version: str) -> tuple[int, int]:
-    major, _, minor = version.partition(".")
-    return int(major), int(minor)

@@ -78,9 +78,9 @@ class CoreWatch:
         """Whether it knows where to look."""
         return self._available is not None
 
-    def follow(self, group: SandboxGroup) -> None:
-        """Look at the cgroup above that of a container from now on."""
-        self._available = AvailableCores.above(group)
+    def follow(self, available: AvailableCores) -> None:
+        """Look there from now on."""
+        self._available = available
         self.look()
 
     def look(self) -> None:
@@ -89,9 +89,14 @@ class CoreWatch:
             return
         before = self._cores.capacity
         self._on_moved(self._cores.set_available(core_ids))
-        if self._cores.capacity != before and self._telling is None:
-            self._telling = asyncio.get_running_loop().call_soon(self._tell)
+        if self._cores.capacity != before:
+            self.tell()
         self._arm()
+
+    def tell(self) -> None:
+        """Tell how many cores there are, in another turn of the loop."""
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_soon(self._tell)
 
     def close(self) -> None:
         """Look no more."""

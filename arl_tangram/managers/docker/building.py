@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
@@ -12,17 +13,19 @@ from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStar
 from arl_tangram.managers.cores import Cores, Placement
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, ImageConfig
+from arl_tangram.managers.docker.api_limits import ApiLimits
 from arl_tangram.managers.docker.available import AvailableCores
 from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.containers import Container, Containers
 from arl_tangram.managers.docker.declared import SandboxSettings
+from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.files import Files
 from arl_tangram.managers.docker.group import NoGroupError, find_group
 from arl_tangram.managers.docker.image import Images
 from arl_tangram.managers.docker.labels import Mark
 from arl_tangram.managers.docker.lanes import Lane, Urgency
-from arl_tangram.managers.docker.limits import ApiLimits, DirectLimits, Limits
+from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.probe import Probe, probe_direct
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.script import LEASE_S
@@ -224,7 +227,8 @@ class Builder:
                 raise ConfigurationError(f"DockerPool(grants='direct') is not possible on {self._said}: {probe.reason}")
             await self._check_update(container, probe)
         self.probe = probe
-        self.available = None if probe.group is None else AvailableCores.above(probe.group)
+        with contextlib.suppress(NoGroupError):  # on this machine, who may not write it can read it
+            self.available = AvailableCores.above(find_group(container.id, container.pid))
         return probe
 
     async def _check_update(self, container: Container, probe: Probe) -> None:

@@ -26,6 +26,7 @@ from arl_tangram.uninterrupted import finish_anyway
 KILLED_CODE = 137
 ATTEMPTS = 4  # of an idle session, or one that is being opened: what else is killed can take it along
 SHELL_GRACE_S = 1.0
+LONG_TEXT_BYTES = 1 << 15
 READ_BACK_S = 30.0
 _NO_FOLDER = "no folder of the container can be written to"
 
@@ -132,6 +133,7 @@ class Commands:
         self._running: dict[Session, _Running] = {}
         self._own: dict[Session, Exchange] = {}
         self._begun = 0
+        self._has_opened = False
         self._left = False
         self._lost: str | None = None
         self._scratch: str | None = None
@@ -142,6 +144,11 @@ class Commands:
     def may_be_alive(self) -> bool:
         """Whether a command, or something that one has left behind, may be alive."""
         return bool(self._running) or self._left or self._sessions.has_left_alive
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the sandbox is not known to be dead."""
+        return self._lost is None
 
     def check(self) -> None:
         """Raise `SandboxLostError` if the sandbox is dead."""
@@ -155,6 +162,7 @@ class Commands:
             SandboxLostError: no shell can be started.
         """
         self._sessions.give_back(await self._take())
+        self._has_opened = True
 
     async def run(
         self, command: Command, ran: Callable[[float, float, float], None], check_open: Callable[[], object]
@@ -219,11 +227,15 @@ class Commands:
         """
         stdin = bytes(stdin)
         for attempt in range(ATTEMPTS):
-            session = await self._take()
+            try:
+                session = await self._take()
+            except NotStartedError as error:
+                raise OSError(error.errno, os.strerror(error.errno), "a shell in the sandbox") from None
             try:
                 path = await self._feed(session, stdin)
                 redirection = script.Redirection(stdin=b"" if path else stdin, stdin_file=path)
-                exchange = self._own[session] = session.begin(script.own(text, redirection), max_bytes)
+                line = await self._shortened(session, script.own(text, redirection))
+                exchange = self._own[session] = session.begin(line, max_bytes)
             except SessionError as error:
                 self._sessions.give_back(session)
                 if attempt == ATTEMPTS - 1:
@@ -264,14 +276,15 @@ class Commands:
         """Prepare a command and begin it, in another session if one ends meanwhile."""
         number = next(self._numbers)
         env = {**env, script.EXEC_VARIABLE: _mark(number)}
+        folder = await self._folder() if command.spill or len(command.stdin) > script.INLINE_STDIN_BYTES else ""
         for attempt in range(ATTEMPTS):
             session = await self._take(fresh=not self._keeps)
             try:
                 path = await self._feed(session, command.stdin)
-                folder = await self._folder() if command.spill else None
-                spill = None if folder is None else (f"{folder}/{number}.stdout", f"{folder}/{number}.stderr")
+                spill = (f"{folder}/{number}.stdout", f"{folder}/{number}.stderr") if command.spill else None
                 redirection = script.Redirection(b"" if path else command.stdin, path, spill)
                 text = script.command(command.argv, cwd=command.cwd, env=env, redirection=redirection)
+                text = await self._shortened(session, text)
                 self.check()
                 check_open()
                 before_cpu_s = None if self._running or self._own or self.may_be_alive else self._limits.cpu_s()
@@ -295,18 +308,35 @@ class Commands:
             return await self._sessions.take(fresh=fresh)
         except (SessionError, DaemonError, OSError) as error:
             self.check()
+            number = _own_doing(error)
+            if number is not None and self._has_opened:
+                raise NotStartedError(number, "program") from error
             raise self._as_lost(error) from error
 
     async def _feed(self, session: Session, stdin: bytes) -> str | None:
         """Write long input to a file in the container, and return its path."""
         if len(stdin) <= script.INLINE_STDIN_BYTES:
             return None
-        path = f"{await self._folder()}/{session.number}.{self._begun}.stdin"
+        path = await self._new_path()
+        await self._put(session, stdin, path)
+        return path
+
+    async def _shortened(self, session: Session, text: bytes) -> bytes:
+        """Return a short text that does the same, for a shell to which long text takes long."""
+        if not session.reads_bytes or len(text) <= LONG_TEXT_BYTES:
+            return text
+        path = await self._new_path()
+        await self._put(session, script.in_file(text, path), path)
+        return script.from_file(path)
+
+    async def _new_path(self) -> str:
+        return f"{await self._folder()}/{next(self._numbers)}.in"
+
+    async def _put(self, session: Session, data: bytes, path: str) -> None:
         stale = set(self._stale)
         self._stale.add(path)
-        await session.feed(stdin, path, stale)
+        await session.feed(data, path, stale)
         self._stale -= {path, *stale}
-        return path
 
     async def _folder(self) -> str:
         """Return a folder of ours in the container."""
@@ -356,23 +386,41 @@ class Commands:
         if running.session.interrupted is not None:
             raise SandboxLostError(f"sandbox {self._id}: a command has no known end: {running.session.interrupted}")
         try:
-            state = await self._engine.inspect(self._container_id)
-            if not state.running:
-                memory = ", out of memory" if state.oom_killed else ""
-                self.lose(f"its container ended with exit code {state.exit_code}{memory}")
-                self.check()
+            await self._check_running()
             ended = not (await self._engine.exec_state(running.session.exec_id)).running
         except DaemonError as error:
-            self.check()
-            if error.status == 404 and "ontainer" in error.message:
-                self.lose("its container is gone")
-                self.check()
+            self._check_there(error)
             raise SandboxLostError(f"sandbox {self._id}: a command has no known end: {error}") from error
         finally:
             self._left = True
         await finish_anyway(self._kill_one(running))
         if not ended:
             raise SandboxLostError(f"sandbox {self._id}: the stream of a command broke off")
+        await self._check_usable()
+
+    async def _check_running(self) -> None:
+        state = await self._engine.inspect(self._container_id)
+        if not state.running:
+            memory = ", out of memory" if state.oom_killed else ""
+            self.lose(f"its container ended with exit code {state.exit_code}{memory}")
+            self.check()
+
+    def _check_there(self, error: DaemonError) -> None:
+        self.check()
+        if error.status == 404 and "ontainer" in error.message:
+            self.lose("its container is gone")
+            self.check()
+
+    async def _check_usable(self) -> None:
+        """Open a new session: a container that is being killed loses its commands before it counts as ended."""
+        try:
+            self._sessions.give_back(await self._take())
+        except SandboxLostError:
+            try:
+                await self._check_running()
+            except DaemonError as error:
+                self._check_there(error)
+            raise
 
     def _end(self, running: _Running) -> tuple[float, float, float]:
         """Take back the session of a command; return its start and end on the monotonic clock, and its CPU time."""
@@ -466,6 +514,18 @@ class Commands:
 
     def _as_lost(self, error: Exception) -> SandboxLostError:
         return SandboxLostError(f"sandbox {self._id}: no shell can be started in it: {error}")
+
+
+def _own_doing(error: Exception) -> int | None:
+    """Return the error that a command has brought about if no shell can be started: too many processes, or no shell."""
+    if not isinstance(error, SessionError):
+        return None
+    told = str(error).lower()
+    if "fork" in told or "resource temporarily unavailable" in told:
+        return errno.EAGAIN
+    if "no such file" in told or "not found" in told:
+        return errno.ENOENT
+    return errno.EACCES if "permission denied" in told else None
 
 
 def _mark(number: int) -> str:

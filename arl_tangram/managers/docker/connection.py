@@ -24,7 +24,7 @@ from aiodocker.ssh import SSHConnector
 from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.docker.answers import DaemonError, EngineVersion, Kind, mapping, read_version, text
 from arl_tangram.managers.docker.latency import LatencyMeter
-from arl_tangram.managers.docker.location import Location, find_socket, parse
+from arl_tangram.managers.docker.location import Location, find_socket, parse, sockets
 from arl_tangram.managers.docker.stream import ExecStream, Frames
 from arl_tangram.uninterrupted import settled
 
@@ -66,7 +66,7 @@ def locate(url: str | None) -> Location:
             tls = Docker._create_context_ssl_context(endpoint, context_name=endpoint.context_name)
     except DockerContextError as error:
         raise ConfigurationError(f"the docker context cannot be used: {error}") from error
-    return parse(found or find_socket(os.environ), tls, os.environ)
+    return parse(found or find_socket(sockets(os.environ)), tls, os.environ)
 
 
 class Connection:
@@ -357,9 +357,10 @@ def _converted() -> Generator[None]:
     except DaemonError:
         raise
     except DockerError as error:
-        kinds: dict[int, Kind] = {4: "refused", 5: "failed", 9: "gone"}
-        status = error.status if error.status < 900 else 0
-        raise DaemonError(kinds.get(error.status // 100, "failed"), status, _one_line(error.message)) from error
+        if error.status == 900:  # aiodocker's own
+            raise DaemonError("gone", 0, f"the daemon cannot be reached: {_why(error)}") from error
+        kind: Kind = "refused" if error.status // 100 == 4 else "failed"
+        raise DaemonError(kind, error.status, _one_line(error.message)) from error
     except TimeoutError as error:
         raise DaemonError("late", 0, f"the daemon has stopped answering: {_one_line(error)}") from error
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
@@ -392,6 +393,12 @@ def _explain(location: Location, error: Exception, timeout_s: float) -> str:
             return f"nothing listens at {url}: start the Docker daemon there, or give the url of another"
         case _:
             return f"the Docker daemon at {url} cannot be used: {_one_line(error)}"
+
+
+def _why(error: BaseException) -> str:
+    """Say what the operating system said, of an error that the client libraries have wrapped."""
+    found = error.__context__
+    return _one_line(found.os_error if isinstance(found, aiohttp.ClientConnectorError) else found or error)
 
 
 def _errno(error: BaseException | None) -> int | None:

@@ -29,6 +29,7 @@ from arl_tangram.managers.docker.answers import (
     read_list,
     read_state,
     text,
+    version_pair,
 )
 from arl_tangram.managers.docker.connection import Connection, locate
 from arl_tangram.managers.docker.lanes import Lane, Urgency
@@ -51,6 +52,7 @@ EXEC_START_S = 5.0  # how long a process that prints nothing counts as being sta
 EXECS_PER_CORE = 4
 BUILDS_PER_CORE = 2
 CLOSE_S = 15.0
+PODMAN_WITH_UPDATE = (4, 3)
 
 T = TypeVar("T")
 
@@ -235,6 +237,8 @@ class Engine:
         podman = None if self._version is None else self._version.podman
         async with self._updates.turn():
             if podman is not None:  # its Docker routes have no update
+                if version_pair(podman) < PODMAN_WITH_UPDATE:
+                    raise DaemonError("refused", 0, f"Podman {podman} cannot change the limits of a container: 4.3 can")
                 cpu = {"quota": quota_us, "period": period_us, **({"cpus": cpus} if cpus else {})}
                 memory = {} if memory_bytes is None else {"memory": {"limit": memory_bytes, "swap": memory_bytes}}
                 await self._connection.json(
@@ -249,7 +253,7 @@ class Engine:
             await self._connection.json("update", "POST", path, body=body, timeout_s=timeout_s)
 
     async def list(self, labels: Mapping[str, str], *, all: bool = True, timeout_s: float = QUICK_S) -> list[Listed]:  # noqa: A002 - the word of the daemon
-        """Return the containers with these labels (an empty value stands for any); not `all` leaves out what has ended."""
+        """Return the containers with these labels (an empty value stands for any); `all`: also what has ended."""
         params = {"filters": json.dumps({"label": _label_filter(labels)}), "all": "1" if all else "0"}
         answer = await self._connection.json("list", "GET", "containers/json", params=params, timeout_s=timeout_s)
         return _read(read_list, answer)

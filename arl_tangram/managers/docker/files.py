@@ -2,6 +2,11 @@
 
 A relative path starts at the working folder and must stay below it, all links followed. An absolute path may name any
 file of the container, which holds nothing of the host.
+
+Single files of all sizes go through the shell: a tar stream costs the daemon 70 ms at least, the shell 2 ms. Measured
+beside an action with one core and between actions, reading is quicker by the shell at every size (64 MiB: 0.8 to 1.0 s
+against 1.6 to 2.0 s). Writing is quicker by a stream from about 4 MiB on (64 MiB: 0.4 to 1.7 s against 0.3 s), but that
+would be done as root, replace the file with its permissions and links, and not notice a pipe in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ _TOLD_BYTES = 1 << 16
 class Shell(Protocol):
     """Runs a script of ours in the container."""
 
-    async def __call__(self, script: str, stdin: bytes = b"", *, max_bytes: int = ...) -> tuple[int, bytes, bytes]:
+    async def __call__(self, script: str, /, stdin: bytes = b"", *, max_bytes: int = ...) -> tuple[int, bytes, bytes]:
         """Return exit code, standard output and standard error, of at most `max_bytes` each."""
         ...
 

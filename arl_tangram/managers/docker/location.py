@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,13 +45,12 @@ def sockets(environ: Mapping[str, str]) -> list[str]:
     return [*found, "/run/podman/podman.sock"]
 
 
-def find_socket(environ: Mapping[str, str]) -> str:
+def find_socket(places: Sequence[str]) -> str:
     """Return the URL of the first socket that there is, one that this user may use before others; blocks.
 
     Raises:
         ConfigurationError: there is none.
     """
-    places = sockets(environ)
     present = [path for path in places if os.path.exists(path)]
     usable = [path for path in present if os.access(path, os.R_OK | os.W_OK)]
     if not present:

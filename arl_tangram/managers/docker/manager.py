@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from arl_tangram.errors import ConfigurationError, UsageError
 from arl_tangram.managers.docker import options
@@ -82,6 +82,11 @@ class DockerManager:
     def resize(self, name: str, capacity: int) -> None:
         """Change what there is of a dimension; what is in use beyond that is retired when it comes back."""
         self._node(name).resize(resource_of(name) or "", capacity)
+
+    def on_capacity(self, tell: Callable[[str, int], None]) -> None:
+        """Take what is told when cores of a host go offline or come back, and how many milli-cores there are then."""
+        for node in self._prepared():
+            node.on_capacity(tell)
 
     async def start(self) -> None:
         """Remove what dead owners left, find out how grants can be applied, and get the pool's image.

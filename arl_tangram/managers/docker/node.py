@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from arl_tangram.errors import (
     AllocationError,
     ConfigurationError,
     InfrastructureError,
-    OutOfMemoryError,
     SandboxLostError,
 )
 from arl_tangram.managers.cores import Cores, Placement
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
 from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.available import CoreWatch
 from arl_tangram.managers.docker.building import Builder
 from arl_tangram.managers.docker.containers import Containers
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
@@ -84,6 +84,7 @@ class DockerNode:
         self._leased: dict[int, DockerSandbox] = {}
         self._lease_numbers = itertools.count(1)
         self._watching: asyncio.Task[None] | None = None
+        self._tell_capacity: Callable[[str, int], None] | None = None
         self._back = asyncio.Event()
         self._back.set()
         self._clock = asyncio.get_running_loop().time
@@ -114,7 +115,7 @@ class DockerNode:
         if shares:
             taken.update(core for node in self._offer.nodes for core in node)
         self._cores = Cores(self._offer.nodes, self._offer.cores)
-        self._lacks_cores = False
+        self._core_watch = CoreWatch(self._cores, on_moved=self._place, on_capacity=self._tell_cores)
         self._memory_bytes = self._offer.memory_bytes
         self._containers = Containers(
             self._engine, self._settings, node=self._said, width=2 * self._info.ncpu, idle=self._idle_config
@@ -162,6 +163,12 @@ class DockerNode:
         else:
             self._max_sandboxes = capacity
             self._warm.refill()
+
+    def on_capacity(self, tell: Callable[[str, int], None]) -> None:
+        """Take what is told when cores go offline or come back; see `DockerManager.on_capacity`."""
+        self._tell_capacity = tell
+        if self._cores.is_short:
+            self._core_watch.tell()
 
     def describe(self) -> str:
         """Say in one line what it has, how grants are applied and why, and how commands are run."""
@@ -229,6 +236,7 @@ class DockerNode:
     async def aclose(self) -> None:
         """Close all sandboxes, remove all containers, and let go of the daemon; bounded, and never raises."""
         if self._watching is not None:
+            self._core_watch.close()
             await self._warm.aclose()
             await self._images.aclose()
             await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())))
@@ -313,12 +321,14 @@ class DockerNode:
         """Apply a grant; see `DockerManager.lease`."""
         if sandbox is not None and self._sandboxes.get(sandbox.container.id) is not sandbox:
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
-        self._follow_cores()
+        if not self._core_watch.is_following and self._builder.available is not None:
+            self._core_watch.follow(self._builder.available)
+        self._core_watch.look()  # no core is given away that is offline now
         key = next(self._lease_numbers)
         try:
             moved = self._cores.take(key, milli_cores, beyond=again)
         except ValueError as error:
-            if not self._lacks_cores:
+            if not self._cores.offline:
                 raise  # a defect of whoever asks
             raise AllocationError(f"cores of {self._said} went offline before they could be given: {error}") from error
         meter = UsageMeter()
@@ -345,12 +355,9 @@ class DockerNode:
             sandbox.end(meter)
         self._place(self._cores.give_back(key))
 
-    def _follow_cores(self) -> None:
-        """Give no core away that is offline now."""
-        online = None if self._builder.available is None else self._builder.available.read()
-        if online is not None:
-            self._lacks_cores = any(core not in online for node in self._offer.nodes for core in node)
-            self._place(self._cores.set_available(online))
+    def _tell_cores(self, count: int) -> None:
+        if self._tell_capacity is not None:
+            self._tell_capacity(on_node(CPU, self.name), count * MILLI)
 
     def _place(self, moved: Mapping[int, Placement]) -> None:
         """Move fractions whose shared cores have changed."""
@@ -371,10 +378,8 @@ class DockerNode:
             return
         # The daemon says for ever that something was killed for lack of memory: it must have been just now.
         last_s = self._out_of_memory_s.get(container_id)
-        if death.oom_killed and (last_s is None or self._clock() - last_s < OOM_S):
-            sandbox.lose(OutOfMemoryError(f"sandbox {sandbox.id} is lost: its container {death.reason}"))
-        else:
-            sandbox.lose(SandboxLostError(f"sandbox {sandbox.id} is lost: its container {death.reason}"))
+        out_of_memory = death.oom_killed and (last_s is None or self._clock() - last_s < OOM_S)
+        sandbox.lose(f"its container {death.reason}", out_of_memory=out_of_memory)
 
     def _on_gone(self, reason: str) -> None:
         self._back.clear()

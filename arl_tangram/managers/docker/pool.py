@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker import options
@@ -163,7 +164,9 @@ class DockerPool:
 def _check_hosts(hosts: object) -> tuple[DockerHost, ...] | None:
     if hosts is None:
         return None
-    found = tuple(hosts) if isinstance(hosts, Sequence) and not isinstance(hosts, (str, bytes)) else ()
-    if not found or not all(isinstance(host, DockerHost) for host in found):
+    is_list = isinstance(hosts, Sequence) and not isinstance(hosts, (str, bytes))
+    found = tuple(cast("Sequence[object]", hosts)) if is_list else ()
+    checked = tuple(host for host in found if isinstance(host, DockerHost))
+    if not checked or len(checked) < len(found):
         raise ConfigurationError(f"DockerPool(hosts={hosts!r}): one or more DockerHost(url=…) are needed")
-    return found
+    return checked

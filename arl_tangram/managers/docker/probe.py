@@ -9,8 +9,8 @@ from pathlib import Path
 
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, Allotment
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo
+from arl_tangram.managers.docker.api_limits import Updater
 from arl_tangram.managers.docker.group import NoGroupError, check_writable, find_group
-from arl_tangram.managers.docker.limits import Updater
 from arl_tangram.managers.host.cgroup import PERIOD_US, SandboxGroup, cpulist
 from arl_tangram.managers.host.machine import Machine
 

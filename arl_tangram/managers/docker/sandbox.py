@@ -22,6 +22,8 @@ from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, settled, unstoppable
 
+NEWS_S = 1.0  # how much later than the streams of its commands the end of a container is told
+
 T = TypeVar("T")
 
 
@@ -71,6 +73,7 @@ class DockerSandbox:
         self._lost: SandboxLostError | OutOfMemoryError | None = None
         self._closing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._told: asyncio.Future[None] = self._loop.create_future()
 
     def __repr__(self) -> str:
         return f"<DockerSandbox {self._id} in container {self.container.id[:12]}>"
@@ -124,7 +127,7 @@ class DockerSandbox:
             subject = f"{cwd} (as cwd)" if error.subject == "cwd" else f"{argv[0]} (as seen inside the sandbox)"
             raise OSError(error.errno, os.strerror(error.errno), subject) from None
         except SandboxLostError as error:
-            raise self._why(error) from error
+            raise await self._why(error) from error
         finally:
             meter.add_call(entered_s, time.monotonic())
         return ExecResult(
@@ -179,11 +182,18 @@ class DockerSandbox:
         if self._lost is not None:
             raise type(self._lost)(*self._lost.args)
 
-    def lose(self, error: SandboxLostError | OutOfMemoryError) -> None:
-        """End its commands at once, and refuse later ones, for this reason; the first one counts."""
+    def lose(self, reason: str, *, out_of_memory: bool = False) -> None:
+        """End its commands at once, and refuse later ones; the first reason counts.
+
+        Args:
+            reason: why, to stand behind "is lost".
+            out_of_memory: whether its own commands are to blame, having used up its memory.
+        """
         if self._lost is None:
-            self._lost = error
-            self._commands.lose(str(error))
+            kind = OutOfMemoryError if out_of_memory else SandboxLostError
+            self._lost = kind(f"sandbox {self._id} is lost: {reason}")
+            self._commands.lose(reason)
+            self._told.set_result(None)
 
     def interrupt(self, reason: str) -> None:
         """End its commands, because their end cannot be heard any more; it may live on."""
@@ -233,11 +243,11 @@ class DockerSandbox:
         try:
             await finish_anyway(self._commands.kill())
         except SandboxLostError as error:
-            raise self._why(error) from error
+            raise await self._why(error) from error
 
     async def _close(self) -> None:
         self._grant = None
-        self.lose(SandboxLostError(f"sandbox {self._id} is lost: it was closed"))
+        self.lose("it was closed")
         try:
             await self._commands.aclose()
             await self.limits.aclose()
@@ -252,10 +262,12 @@ class DockerSandbox:
             await self._until_back()
             return await work()
         except SandboxLostError as error:
-            raise self._why(error) from error
+            raise await self._why(error) from error
 
-    def _why(self, error: SandboxLostError) -> SandboxLostError | OutOfMemoryError:
-        """Return the reason for which it was lost, which whoever noticed it need not know."""
+    async def _why(self, error: SandboxLostError) -> SandboxLostError | OutOfMemoryError:
+        """Return the reason for which it was lost: whoever notices it first need not know whose fault it is."""
+        if self._lost is None and not self._commands.is_alive:
+            await asyncio.wait([self._told], timeout=NEWS_S)
         return error if self._lost is None else type(self._lost)(*self._lost.args)
 
     def _check_granted(self, grant: Mapping[str, str] | None = None) -> Mapping[str, str]:

@@ -11,8 +11,10 @@ session. None of them ends by a signal that a script sends to its process group,
 What a session reports begins with `MARK`, its secret, a space and a letter, and ends with a newline:
 
     C PID..              (cleaned) what could not be killed
-    R SID KIND           (ready) session id of all its processes; `a` if exec can set a program's own name
+    R SID bytes|blocks   (ready) session id of all its processes; how it reads its text
     T                    it waits for bytes of standard input
+    U                    it has got them
+    V                    it cannot keep them, and ends
     S UPTIME             a command begins
     F ERRNO SUBJECT      it could not be started: `program`, `cwd`, `spill`, or `env`, which is needed and missing
     E CODE UPTIME PIDS   it ended; PIDS are children of process 1 (`?` if not known); then the two lines of `times`
@@ -36,6 +38,9 @@ EXEC_VARIABLE = "ARL_TANGRAM_EXEC"
 MAX_WORD_BYTES = (128 << 10) - 1  # MAX_ARG_STRLEN of Linux counts the zero byte
 INLINE_STDIN_BYTES = 4096  # a pipe takes it at once, whether or not anybody reads
 CLEAN_LIMIT_S = 2
+
+# Reports the end of what stands before it, on a line of its own: bash gives up a line when it cannot fork.
+END = b"arl_end $?\n"
 
 _TRAPPED = "HUP INT QUIT ALRM TERM USR1 USR2"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -64,7 +69,7 @@ while :; do
   for arl_file in /proc/[0-9]*/cmdline; do
     arl_line=
     read -r arl_line <"$arl_file"
-    case $arl_line in *'kill -9 -1{GUARD_NAME}') arl_seen=$arl_now ;; esac
+    case $arl_line in *'kill -9 0{GUARD_NAME}') arl_seen=$arl_now ;; esac
   done 2>/dev/null
   if [ $((arl_now - arl_seen)) -ge {LEASE_S} ]; then
     kill -9 -1
@@ -73,8 +78,9 @@ while :; do
 done
 """
 
-# `cat` inherits what is ignored. This must be one line, and end like this: process 1 looks for it.
-_GUARD = f"trap '' {_TRAPPED} PIPE; cat; kill -9 -1"
+# `cat` inherits what is ignored. If it fails, which is not the end of standard input, only the session is over. This
+# must be one line, and end like this: process 1 looks for it.
+_GUARD = f"trap '' {_TRAPPED} PIPE; cat && kill -9 -1; kill -9 0"
 
 _SESSION = f"""\
 trap : {_TRAPPED}; echo {HELLO.decode().strip()}; read -r arl_line || exit 125; eval "$arl_line"
@@ -107,7 +113,7 @@ printf '\\036%s C%s\\n' SECRET "$arl_left";
 
 _BECOME = f"""\
 /bin/sh -c "{_GUARD}" {GUARD_NAME} |
-{{ trap : {_TRAPPED}; exec 6>&2 2>/dev/null; /bin/sh 2>&6 6>&-; kill -9 0; }}
+{{ trap : {_TRAPPED}; exec 6>&2 2>/dev/null; (exec /bin/sh 2>&6 6>&-); kill -9 0; }}
 """
 
 # Standard output and error of the shell itself lead nowhere, so that what it says of jobs mixes with nothing.
@@ -115,7 +121,7 @@ _BECOME = f"""\
 _PRELUDE = r"""exec 3>&1 4>&2 5>&1 >/dev/null 2>&1
 trap : SIGNALS
 arl_say() { printf '\036%s %s\n' "$arl_n" "$*" >&3; }
-trap 'arl_say X' EXIT
+trap 'arl_say X; kill -9 0' EXIT
 arl_fail() { printf '\036%s F %s %s\n' "$arl_n" "$1" "$2" >&5; trap - EXIT; exit 0; }
 arl_start() {
   echo 1000 >/proc/self/oom_score_adj
@@ -183,7 +189,8 @@ arl_spill() {
 arl_take() {
   [ -d "${2%/*}" ] || mkdir -p -m 700 "${2%/*}" </dev/null
   arl_say T
-  head -c "$1" >"$2" || exit
+  head -c "$1" >"$2" || { arl_say V; kill -9 0; }
+  arl_say U
 }
 arl_back() {
   arl_v=$(wc -c <"$2")
@@ -199,7 +206,7 @@ arl_a=
 (exec -a sh sh -c :) </dev/null && arl_a=a
 read -r arl_u </proc/$$/stat
 set -- ${arl_u##*) }
-arl_say R $4 ${arl_a:-n}
+if [ "$BASH_VERSION" ]; then arl_say R $4 bytes; else arl_say R $4 blocks; fi
 """.replace("SIGNALS", _TRAPPED)
 
 
@@ -246,7 +253,7 @@ def is_plain(name: str) -> bool:
 
 
 def command(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], redirection: Redirection) -> bytes:
-    """Return the text that runs a command.
+    """Return the text that runs a command; `END` follows it.
 
     Variables that the shell cannot set are set by the program `env`, which takes no program with '=' in its name.
     """
@@ -271,15 +278,25 @@ def read_back(spill: tuple[str, str], limit: int) -> bytes:
 
 
 def own(script: str, redirection: Redirection) -> bytes:
-    """Return the text that runs a script of ours in a subshell; it sees nothing of the session."""
+    """Return the text that runs a script of ours in a subshell, and sees nothing of the session; `END` follows it."""
     body = b"arl_start\nexec >&3 2>&4 3>&- 4>&- 5>&-\n" + os.fsencode(script)
     return _subshell(body, redirection)
 
 
-def take(size: int, path: str, stale: Iterable[str] = ()) -> bytes:
-    """Return the text that writes the next `size` bytes of standard input to a file, after reporting `T`.
+def from_file(path: str) -> bytes:
+    """Return the text that runs the text in a file, once; `END` follows it."""
+    return b". %s\n" % quoted(path)
 
-    Nothing more may be sent before that report: the shell could read it as text. If it fails, the shell ends.
+
+def in_file(text: bytes, path: str) -> bytes:
+    """Return what is to be in that file: bash reads files, but not streams, in one go."""
+    return b"rm -f %s </dev/null\n%s" % (quoted(path), text)
+
+
+def take(size: int, path: str, stale: Iterable[str] = ()) -> bytes:
+    """Return the text that writes the next `size` bytes of standard input to a file, between reporting `T` and `U`.
+
+    Nothing else may be sent meanwhile: either reader could take what is the other's. If it fails, the session ends.
     """
     removal = b"rm -f %s </dev/null\n" % _words(stale) if stale else b""
     return removal + b"arl_take %d %s\n" % (size, quoted(path))
@@ -296,15 +313,14 @@ def _subshell(body: bytes, redirection: Redirection) -> bytes:
         after = b" <" + quoted(redirection.stdin_file)
     elif redirection.stdin:
         before, after = b"printf '" + _escaped(redirection.stdin) + b"' | ", b""
-    # The end is a line of its own: bash gives up the rest of a line when it cannot fork.
-    return b"%s(\n%s\n)%s\narl_end $?\n" % (before, body, after)
+    return b"%s(\n%s\n)%s\n" % (before, body, after)
 
 
 def _words(words: Iterable[str]) -> bytes:
     return b" ".join(map(quoted, words))
 
 
-_ESCAPES = [b"%c" % code if 32 <= code < 127 and code not in b"%\\'" else b"\\%03o" % code for code in range(256)]
+_ESCAPES = [b"%c" % code if 32 <= code < 127 and code not in b"%\\'-" else b"\\%03o" % code for code in range(256)]
 _ESCAPES[10] = b"\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import secrets
 import time
@@ -105,6 +106,7 @@ class Session:
     Attributes:
         number: unique in its container.
         id: the session id of its processes, as the container counts.
+        reads_bytes: whether it reads its text byte by byte, so that long text takes long.
         group: its cgroup, if this process can have one.
         own: the processes of the session itself in its cgroup; what is there besides, a command has started.
         left_alive: opened with `clean`, what could not be killed.
@@ -117,6 +119,7 @@ class Session:
     def __init__(self, number: int, stream: Stream, secret: str, group: SessionGroup | None) -> None:
         self.number = number
         self.id = 0
+        self.reads_bytes = False
         self.group = group
         self.own: frozenset[int] = frozenset()
         self.left_alive: list[str] | None = None
@@ -134,7 +137,9 @@ class Session:
         self._cleaned: asyncio.Future[None] = loop.create_future()
         self._ready: asyncio.Future[None] = loop.create_future()
         self._takes: asyncio.Future[None] = loop.create_future()
+        self._took: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
+        self._refuses = False
         self._writing: asyncio.Task[None] | None = None
         self._reading = loop.create_task(self._read(), name=f"session {number}")
 
@@ -160,7 +165,7 @@ class Session:
         """Send the text of a command, and return what becomes of it.
 
         Args:
-            text: what `script.command`, `script.own` or `script.read_back` made.
+            text: what a function of `script` made; `script.END` follows if it is one of the parts.
             limit: bytes kept of each stream.
             parts: the reports that its end consists of; `z` is a `Z` on standard error.
 
@@ -171,7 +176,7 @@ class Session:
             raise SessionError(self.complaint)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         exchange = self._exchange = Exchange(Capture(limit), Capture(limit), time.monotonic(), done, set(parts))
-        self._writing = asyncio.get_running_loop().create_task(self._write(text))
+        self._writing = asyncio.get_running_loop().create_task(self._write(text + script.END if "E" in parts else text))
         return exchange
 
     async def feed(self, data: bytes, path: str, stale: set[str]) -> None:
@@ -180,18 +185,25 @@ class Session:
         Cancelled or failed, it leaves a session that must be ended: it could take the rest of the data for commands.
 
         Raises:
-            SessionError: the session has ended; this happens too when the file cannot be written.
+            OSError: the file cannot be written.
+            SessionError: the session has ended.
         """
         if not self.is_usable:
             raise SessionError(self.complaint)
         self.is_spoilt = True
-        self._takes = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._takes, self._took = loop.create_future(), loop.create_future()
         try:
             await self._stream.write(script.take(len(data), path, sorted(stale)))
             await self._until(self._takes)
             await self._stream.write(data)
-        except DaemonError as error:
-            raise SessionError(str(error)) from error
+        except DaemonError as error:  # the stream has ended, and what it tells last is still to be read
+            await asyncio.wait([self._took, self.gone], timeout=OPEN_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+            if not self._refuses:
+                raise SessionError(str(error)) from error
+        await self._until(self._took, None)
+        if self._refuses:
+            raise OSError(errno.ENOSPC, "the container cannot keep the input", path)
         self.is_spoilt = False
         stale.clear()
 
@@ -255,10 +267,10 @@ class Session:
             await asyncio.sleep(POLL_S)
         raise SessionError("it ended before it began")
 
-    async def _until(self, future: asyncio.Future[None]) -> None:
-        done, _ = await asyncio.wait([future, self.gone], timeout=OPEN_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+    async def _until(self, future: asyncio.Future[None], limit_s: float | None = OPEN_LIMIT_S) -> None:
+        done, _ = await asyncio.wait([future, self.gone], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if future not in done:
-            raise SessionError(self.complaint or ("it ended" if done else f"it is not ready after {OPEN_LIMIT_S:g} s"))
+            raise SessionError(self.complaint or ("it ended" if done else f"it is not ready after {limit_s} s"))
 
     # what arrives
 
@@ -304,11 +316,15 @@ class Session:
             case "C", pids:
                 self.left_alive = [*pids]
                 _resolve(self._cleaned)
-            case "R", (number, _):
+            case "R", (number, manner):
                 self.id = int(number)
+                self.reads_bytes = manner == "bytes"
                 _resolve(self._ready)
             case "T", ():
                 _resolve(self._takes)
+            case ("U" | "V"), ():
+                self._refuses = report.kind == "V"
+                _resolve(self._took)
             case "S", (uptime,) if exchange is not None:
                 exchange.start = (time.monotonic(), float(uptime))
             case "F", (number, subject) if exchange is not None:

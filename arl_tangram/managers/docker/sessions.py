@@ -8,6 +8,7 @@ at once, or, beside other commands, what none of the other sessions has started.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from arl_tangram.uninterrupted import in_thread
 
 KEPT = 4  # an open session takes about 2 MB, opening one 0.1 s
 REPLY_S = 1.5  # for a shell to tell that what it waited for has been killed
+FIRST_REPLY_S = 0.01
 END_S = 2.0
 OPEN_ATTEMPTS = 3
 AWAY_S = 10.0  # a daemon that is restarted is away for a few seconds
@@ -55,6 +57,7 @@ class Sessions:
         self._idle: list[Session] = []
         self._retired: set[Session] = set()
         self._opening: set[asyncio.Task[Session]] = set()
+        self._unclaimed: list[asyncio.Task[Session]] = []
         self._chores: set[asyncio.Task[None]] = set()
         self._calm = asyncio.Event()  # unset while everything is killed from inside
         self._calm.set()
@@ -81,12 +84,17 @@ class Sessions:
             if session.is_usable:
                 return session
             self._dispose(session)
-        opening = self._begin_opening()
+        opening = self._unclaimed.pop() if self._unclaimed and not fresh else self._begin_opening()
         try:
             await asyncio.wait([opening])
         except asyncio.CancelledError:
+            self._unclaimed.append(opening)
             opening.add_done_callback(self._keep)
             raise
+        if opening.cancelled():
+            raise SessionError("it was closed")
+        if opening.cancelled():
+            raise SessionError("it was closed")
         return opening.result()
 
     def give_back(self, session: Session, exchange: Exchange | None = None, *, keep: bool = True) -> None:
@@ -115,6 +123,7 @@ class Sessions:
         if self._is_direct:
             await self._kill_groups(busy)
         else:
+            await self._wake_up()
             await self._kill_inside(busy, own)
 
     async def kill_one(
@@ -128,7 +137,13 @@ class Sessions:
         if self._is_direct:
             await self._kill_groups({session: exchange}, retired=())
         else:
+            await self._wake_up()
             await self._sweep(session, others, marks)
+
+    async def _wake_up(self) -> None:
+        """Resume a container that is suspended: what kills in it would take seconds to start."""
+        with contextlib.suppress(OSError):
+            await self._limits.thaw()
 
     async def aclose(self, sessions: Iterable[Session]) -> None:
         """Hang up all of them, these too; everything in the container is killed by that or with the container."""
@@ -170,14 +185,25 @@ class Sessions:
         whole |= {session for session in busy if session.is_spoilt or session.gone.done()}
         await self._kill_processes(whole, [session for session in busy if session not in whole])
         replies = {each.done: session for session, each in busy.items() if each is not None and session not in whole}
-        if replies:
-            _, silent = await asyncio.wait(replies, timeout=REPLY_S)
-            stopped = {replies[reply] for reply in silent}  # its shell does not even hear that it should go on
+        if stopped := await self._silent(replies):
             await self._kill_processes(stopped, ())
             whole |= stopped
         for session in whole:
             self._retired.discard(session)
             session.hang_up(killed=True)
+
+    async def _silent(self, replies: Mapping[asyncio.Future[None], Session]) -> set[Session]:
+        """Wait until shells tell that what they waited for was killed; return those that do not.
+
+        A command whose text was on its way starts only now, so it is killed again.
+        """
+        deadline_s = asyncio.get_running_loop().time() + REPLY_S
+        silent, pause_s = set(replies), FIRST_REPLY_S
+        while silent and asyncio.get_running_loop().time() < deadline_s:
+            _, silent = await asyncio.wait(silent, timeout=pause_s)
+            pause_s *= 2
+            await self._kill_processes((), [replies[reply] for reply in silent])
+        return {replies[reply] for reply in silent}
 
     async def _kill_processes(self, whole: Collection[Session], others: Collection[Session]) -> None:
         if not whole and not others:
@@ -205,7 +231,8 @@ class Sessions:
         await self._calm.wait()
         self._calm.clear()
         try:
-            if waited := [*(exchange.done for exchange in own), *self._opening]:
+            waited: list[asyncio.Future[Any]] = [*(exchange.done for exchange in own), *self._opening]
+            if waited:
                 await asyncio.wait(waited, timeout=END_S)
             doomed = {*busy, *self._idle, *self._retired}
             self._idle.clear()
@@ -278,8 +305,10 @@ class Sessions:
 
     def _keep(self, opening: asyncio.Task[Session]) -> None:
         """Keep a session that nobody waits for any more."""
-        if not opening.cancelled() and opening.exception() is None:
-            self.give_back(opening.result())
+        if opening in self._unclaimed:
+            self._unclaimed.remove(opening)
+            if not opening.cancelled() and opening.exception() is None:
+                self.give_back(opening.result())
 
     def _has_strays(self, session: Session, exchange: Exchange | None) -> bool:
         """Return whether something that this session has started is alive, apart from the session itself."""

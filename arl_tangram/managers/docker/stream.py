@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -161,5 +162,8 @@ class ExecStream:
             return
         self._is_closed = True
         self._frames.end(discard=True)
-        self._transport.abort()  # not close(), which would wait for a daemon that does not read
+        # Not close(), which would wait for a daemon that does not read. A transport that its loop has closed after the
+        # last of what it had to write knows its loop no more, and does not know that.
+        with contextlib.suppress(AttributeError):
+            self._transport.abort()
         self._release()

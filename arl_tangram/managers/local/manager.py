@@ -115,6 +115,9 @@ class LocalManager:
             raise UsageError("the manager of a LocalPool is used before start() or after aclose()")
         return self._site
 
+    def on_capacity(self, tell: Callable[[str, int], None]) -> None:
+        """Nothing becomes more or less by itself."""
+
     def describe(self) -> str:
         """Say in one line what enforces the grants here."""
         limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from arl_tangram.bench.faults_cases import BY_NAME, CASES, ENDED_S, WORDS, Case,
 from arl_tangram.bench.faults_runs import Results
 from arl_tangram.bench.faults_trainer import Row
 from arl_tangram.bench.faults_watch import Ending
+from arl_tangram.bench.faults_where import Where
 
 ENFORCED = "cgroup v2, memory limited"
 
@@ -130,3 +132,28 @@ def test_the_table_has_a_line_for_each_case() -> None:
     assert lines[1].split()[-6:] == ["no", "0.500", "0.600", "0.000", "yes", "nothing"]
     assert "lingers" in lines[2]
     assert "never" in lines[3]
+
+
+def test_containers_always_limit_memory() -> None:
+    in_containers = replace(results("command/memory"), enforced="direct", in_containers=True)
+    assert broken(in_containers) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (faults.Options(only=("process/spin",), docker=True), "with --docker there are command and trajectory"),
+        (faults.Options(url="unix:///x.sock"), "--url goes with --docker"),
+        (faults.Options(only=("nonsense",)), "--only: there is no 'nonsense'"),
+    ],
+)
+def test_options_that_make_no_sense_are_told(
+    options: faults.Options, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert faults.run(options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_trainer_reads_what_it_is_told() -> None:
+    for where in (Where(Path("/r")), Where(Path("/r"), "image:1"), Where(Path("/r"), "image:1", "unix:///x.sock")):
+        assert Where.read([*where.argv(), "command/exit"]) == (where, ["command/exit"])

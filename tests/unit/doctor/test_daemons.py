@@ -59,7 +59,7 @@ async def labels(name: str) -> dict[str, str]:
     ("change", "grants", "state", "words"),
     [
         ({}, Grants(True, "it is so"), "ok", "written to cgroup files: it is so"),
-        ({}, Grants(False, "it is not"), "ok", "through the daemon, as it is not"),
+        ({}, Grants(False, "it is not"), "ok", "through the daemon: it is not"),
         ({"live_restore": True}, Grants(True, ""), "ok", "containers outlive the daemon"),
         ({"is_podman": True}, Grants(True, ""), "ok", "Podman 20.10.24 at unix:///x"),
         ({"rootless": True, "cgroup_driver": "none"}, Grants(False, ""), "wrong", "can limit nothing"),
@@ -77,11 +77,11 @@ def test_a_daemon_is_judged_by_what_it_can_limit(
 async def test_a_daemon_of_another_machine_changes_limits_itself(engine: FakeEngine) -> None:
     (found,), left = await daemons.look(engine.url)
     assert (found.subject, found.state, left) == ("docker", "ok", [])
-    assert "through the daemon, as it is fake's, and this is" in found.text
+    assert "through the daemon: it is fake's, and this is" in found.text
 
 
 async def test_podman_is_called_by_its_name() -> None:
-    async with FakeEngine(podman=True) as engine:
+    async with FakeEngine(podman="4.3.1") as engine:
         (found,), _ = await daemons.look(engine.url)
     assert (found.subject, found.state) == ("podman", "ok")
 
@@ -95,7 +95,7 @@ async def test_what_was_asked_for_and_is_not_there_is_wrong(tmp_path: Path) -> N
 async def test_what_nobody_asked_for_and_is_not_there_is_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("arl_tangram.managers.docker.location.sockets", lambda _: [str(tmp_path / "docker.sock")])
+    monkeypatch.setattr("arl_tangram.managers.docker.connection.sockets", lambda _: [str(tmp_path / "docker.sock")])
     monkeypatch.setattr(daemons, "sockets", lambda _: [])
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
@@ -104,7 +104,7 @@ async def test_what_nobody_asked_for_and_is_not_there_is_absent(
 
 
 async def test_both_daemons_of_a_machine_are_asked(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
-    async with FakeEngine(podman=True) as podman:
+    async with FakeEngine(podman="4.3.1") as podman:
         link = Path(podman.socket).with_name("podman.sock")
         link.symlink_to(podman.socket)
         monkeypatch.setattr(daemons, "sockets", lambda _: [engine.socket, str(link)])

@@ -305,6 +305,28 @@ async def test_more_cores_are_used_at_once_and_fewer_as_they_return() -> None:
 
 
 @virtual
+async def test_cores_that_go_and_come_back_by_themselves_count_at_once() -> None:
+    """What a manager tells of itself: running calls go on, and waiting ones start as there are cores."""
+    pool = CountingPool(cores=3)
+    async with Tangram(pool) as tg:
+        calls = [asyncio.create_task(single()) for _ in range(9)]
+        await turns(6)
+        pool.made.resize("cpu", 2000)
+        pool.made.tell_capacity("cpu", 2000)
+        await turns(3)
+        assert tg.statistics().running == 3
+        await asyncio.sleep(1.5)
+        assert (tg.statistics().running, tg.statistics().dimensions["cpu"].capacity) == (2, 2)
+        pool.made.resize("cpu", 3000)
+        pool.made.tell_capacity("cpu", 3000)
+        await turns(3)
+        assert tg.statistics().running == 3
+        assert await asyncio.gather(*calls) == ["single"] * 9
+        assert_idle(tg)
+    pool.made.tell_capacity("cpu", 1000)  # which nobody hears any more
+
+
+@virtual
 async def test_who_waits_for_more_than_there_will_be_is_told() -> None:
     async with Tangram(CountingPool(cores=4)) as tg:
         running = asyncio.create_task(three(5))

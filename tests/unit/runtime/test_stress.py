@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 import arl_tangram as tangram
 from arl_tangram import Elastic, Quota, Tangram, policies
+from arl_tangram.model.events import ActionStarted, TrajectoryOpened
 from arl_tangram.scheduling.policies import Policy
-from arl_tangram.testing import assert_idle
+from arl_tangram.testing import FakeNode, assert_idle
 from arl_tangram.trace.sink import MemorySink
 from unit.runtime.pools import CountingPool
 from unit.runtime.virtual import VirtualLoop, run_virtually, turns
@@ -117,10 +119,13 @@ def check(plan: Plan, number: int, result: Any) -> str:
     return type(result).__name__
 
 
-def run(rollouts: list[list[Plan]], policy: Policy, *, clean_s: float = 0.0) -> tuple[list[Any], Counter[str]]:
+def run(
+    rollouts: list[list[Plan]], policy: Policy, *, clean_s: float = 0.0, nodes: Sequence[FakeNode] = ()
+) -> tuple[list[Any], Counter[str]]:
     """Run all rollouts at once; return what happened and how calls ended."""
     loop = VirtualLoop()
-    pool = CountingPool(cores=4, memory_gib=8, create_s=0.125, close_s=0.125, clean_s=clean_s)
+    pool = CountingPool(cores=4, memory_gib=8, create_s=0.125, close_s=0.125, clean_s=clean_s, nodes=nodes)
+    cores = [f"cpu@{node.name}" for node in nodes] or ["cpu"]
     sink = MemorySink()
     ends: Counter[str] = Counter()
 
@@ -153,7 +158,8 @@ def run(rollouts: list[list[Plan]], policy: Policy, *, clean_s: float = 0.0) -> 
                 for dimension in state.dimensions.values():
                     assert dimension.free >= 0
                     assert dimension.free + dimension.used == pytest.approx(dimension.capacity)
-                assert state.dimensions["cpu"].free * 1000 <= pool.made.milli_free
+                for node, name in enumerate(cores):
+                    assert state.dimensions[name].free * 1000 <= pool.made.milli_free_on(node)
 
             loop.when_quiet = quiet
             await asyncio.gather(*(rollout(plans, 1000 * index) for index, plans in enumerate(rollouts)))
@@ -176,6 +182,24 @@ def test_thousands_of_actions_end_as_planned_and_leave_nothing(policy: Policy) -
     events, ends = run(rollouts, policy, clean_s=0.03125)
     assert {"int", "OwnError", "CancelledError", "RunTimeout", "QueueTimeout"} <= ends.keys(), "all ends were seen"
     assert len(events) > 3000
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("sandboxes", [None, 2])
+def test_thousands_of_actions_on_several_nodes_end_as_planned(policy: Policy, sandboxes: int | None) -> None:
+    draw = random.Random(f"{policy.name} on nodes")
+    rollouts = [[random_plan(draw) for _ in range(20)] for _ in range(30)]
+    nodes = [FakeNode("a", 4, 8, sandboxes), FakeNode("b", 3, 8, sandboxes), FakeNode("c", 8, 4, sandboxes)]
+    events, ends = run(rollouts, policy, clean_s=0.03125, nodes=nodes)
+    assert {"int", "OwnError", "CancelledError", "RunTimeout"} <= ends.keys()
+    at: dict[int, int | None] = {event.id: event.node for event in events if isinstance(event, TrajectoryOpened)}
+    assert set(at.values()) == {0, 1, 2}
+    for event in events:
+        if isinstance(event, ActionStarted):
+            pending = event.action.pending
+            takes_cores = event.action.units or pending.demand.milli_cores
+            if takes_cores:
+                assert pending.demand.node == (0 if pending.trajectory is None else at[pending.trajectory])
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, ExecResult, Quota, Sandbox, SandboxLostError, Tangram
-from arl_tangram.testing import FakePool, assert_idle
+from arl_tangram.testing import FakeNode, FakePool, assert_idle
 from unit.runtime.virtual import turns, virtual
 
 
@@ -97,3 +97,45 @@ async def test_more_than_is_free_is_a_defect_that_the_fake_reports() -> None:
     lease.release()
     lease.release()
     assert manager.milli_free == 1000
+
+
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        (lambda: FakePool(sandboxes=0), r"FakePool\(sandboxes=\)"),
+        (lambda: FakeNode("a", sandboxes=0), r"FakeNode\(sandboxes=\)"),
+        (lambda: FakeNode("a", cores=0), r"FakeNode\(cores=\)"),
+        (lambda: FakeNode("a", memory_gib=-1), r"FakeNode\(memory_gib=\)"),
+        (lambda: FakeNode(""), r"FakeNode\(name=''\): a name without @"),
+        (lambda: FakeNode("a@b"), "a name without @"),
+        (lambda: FakePool(nodes=[FakeNode("a"), FakeNode("a")]), "two nodes have the same name: a, a"),
+        (lambda: FakePool(host=1), r"FakePool\(host=1\): the last node has the number 0"),
+        (lambda: FakePool(nodes=[FakeNode("a"), FakeNode("b")], host=-1), "the last node has the number 1"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(what: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        what()
+
+
+@virtual
+async def test_a_fake_pool_counts_the_cores_of_each_node_and_says_what_it_is() -> None:
+    pool = FakePool(nodes=[FakeNode("a", cores=2), FakeNode("b", cores=1)], host=1)
+    manager = pool.manager()
+    assert manager.describe() == "fake pool of 3 cores on 2 nodes"
+    box = await manager.create_sandbox(image=None, memory_bytes=0, node=0)
+    first, second = manager.lease(2000, box), manager.lease(500, None)
+    assert (manager.milli_free_on(0), manager.milli_free_on(1), manager.milli_free) == (0, 500, 500)
+    with pytest.raises(AssertionError, match="1000 milli-cores were granted and 0 are free"):
+        manager.lease(1000, box)
+    with pytest.raises(AssertionError, match="600 milli-cores were granted and 500 are free"):
+        manager.lease(600, None)
+    first.release()
+    second.release()
+    second.release()
+    assert manager.milli_free == 3000
+    with pytest.raises(AssertionError, match="no node is this machine"):
+        FakePool(host=None).manager().lease(1000, None)
+    with pytest.raises(ConfigurationError, match="a FakePool has cpu@a, memory@a, cpu@b and memory@b, no 'cpu'"):
+        manager.check_capacity("cpu", 1000)
+    await manager.aclose()

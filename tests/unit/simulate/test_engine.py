@@ -29,6 +29,7 @@ from arl_tangram.scheduling.policies.elastic import elastic
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Turn, Workload
 from arl_tangram.simulate.engine import simulate
 from arl_tangram.simulate.results import Result
+from property.worlds import make_nodes
 from unit.simulate.drawn import CORES, MEMORY_GIB, SEARCH, draw_workload, pools
 
 
@@ -292,6 +293,26 @@ def test_a_policy_that_plans_nonsense_is_named_and_the_run_goes_on() -> None:
 def test_a_policy_must_be_one() -> None:
     with pytest.raises(ConfigurationError, match=r"policies\.fixed"):
         simulate(arriving(), pools(1), fixed)  # type: ignore[arg-type]
+
+
+def test_rollouts_stay_on_the_node_where_they_were_admitted() -> None:
+    topology = make_nodes(nodes=[(4, 8, None), (2, 8, 2)])
+    cpu = [topology.index["cpu@n0"], topology.index["cpu@n1"]]
+    rollout = Rollout((Turn(0.5, (call(1),)), Turn(0.5, (call(4, ELASTIC, Linear()),))), memory_bytes=GIB)
+    result = simulate(rolling(*[rollout] * 30), topology, paper(best_prefix=True), record=True)
+    assert len(result.rollouts) == 30
+    at = {event.id: event.node for event in result.events if isinstance(event, TrajectoryOpened)}
+    assert set(at.values()) == {0, 1}
+    started = [event.action for event in result.events if isinstance(event, ActionStarted)]
+    assert len(started) == 60
+    for action in started:
+        node = at[action.pending.trajectory or 0]
+        assert (action.pending.demand.node, action.pending.demand.elastic) == (node, cpu[node or 0])
+        assert action.units <= [4000, 2000][node or 0]
+    alone = simulate(arriving((0, call(1)), (0, call(1))), topology, paper(), record=True, host=1)
+    assert [e.action.pending.demand.node for e in alone.events if isinstance(e, ActionStarted)] == [1, 1]
+    with pytest.raises(InfeasibleError, match="no node of the pool"):
+        simulate(arriving((0, call(1))), topology, paper(), host=None)
 
 
 def test_nothing_takes_no_time() -> None:

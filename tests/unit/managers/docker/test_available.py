@@ -47,7 +47,9 @@ class Pool:
         self.moved: dict[int, Placement] = {}
         self.told: list[int] = []
         self.watch = CoreWatch(cores, on_moved=self._move, on_capacity=self.told.append)
-        self.watch.follow(SandboxGroup(2, {"cpuset": folder / "docker" / ID}))
+        available = AvailableCores.above(SandboxGroup(2, {"cpuset": folder / "docker" / ID}))
+        assert available is not None
+        self.watch.follow(available)
 
     def _move(self, moved: Mapping[int, Placement]) -> None:
         self.moved.update(moved)
@@ -65,6 +67,10 @@ async def test_a_core_that_is_gone_is_granted_to_nobody_until_it_is_back(tmp_pat
     pool.watch.look()
     assert (pool.cores.capacity, pool.cores.free) == (7, 5)
     assert pool.told == [], "not inside of the grant that found it out"
+    pool.online("0,2-5,7\n")
+    pool.watch.look()
+    pool.online("0,2-7\n")
+    pool.watch.look()
     await asyncio.sleep(0)
     assert pool.told == [7]
     pool.cores.give_back(1)

@@ -10,15 +10,21 @@ import pytest
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.engine import (
-    ContainerEvent, ContainerState, DaemonError, Engine, ExecState, ImageConfig, Listed,
+    ContainerEvent,
+    ContainerState,
+    DaemonError,
+    Engine,
+    ExecState,
+    ImageConfig,
+    Listed,
 )  # fmt: skip
 from arl_tangram.managers.docker.latency import LatencyMeter
 from fake_engine import FakeEngine, Fault, response
 
 
 @asynccontextmanager
-async def opened(*, podman: bool = False) -> AsyncIterator[tuple[FakeEngine, Engine]]:
-    async with FakeEngine(podman=podman) as daemon:
+async def opened(*, podman: str = "", tcp: bool = False) -> AsyncIterator[tuple[FakeEngine, Engine]]:
+    async with FakeEngine(podman=podman, tcp=tcp) as daemon:
         engine = Engine(daemon.url, LatencyMeter())
         await engine.open()
         try:
@@ -91,7 +97,7 @@ async def test_a_refusal_is_told_as_the_daemon_told_it() -> None:
 
 
 async def test_podman_is_known_and_its_own_route_sets_limits() -> None:
-    async with opened(podman=True) as (daemon, engine):
+    async with opened(podman="4.3.1") as (daemon, engine):
         assert engine.is_podman
         assert (await engine.info()).is_podman
         container = daemon.run("c1")
@@ -100,6 +106,27 @@ async def test_podman_is_known_and_its_own_route_sets_limits() -> None:
             {"cpu": {"quota": -1, "period": 100_000, "cpus": "0"}, "memory": {"limit": 9, "swap": 9}}
         ]
         assert daemon.requests[-1].path.startswith("/v4.3.1/libpod/")
+
+
+async def test_a_podman_that_cannot_change_limits_says_so() -> None:
+    async with opened(podman="3.4.4") as (daemon, engine):
+        container = daemon.run("c1")
+        with pytest.raises(
+            DaemonError, match=r"Podman 3.4.4 cannot change the limits of a container: 4.3 can"
+        ) as caught:
+            await engine.update(container.id, quota_us=-1, period_us=100_000)
+        assert caught.value.kind == "refused"
+
+
+async def test_a_daemon_that_is_reached_by_tcp() -> None:
+    async with opened(tcp=True) as (daemon, engine):
+        daemon.run("c1")
+        assert engine.socket is None
+        assert engine.url == daemon.url
+        stream = await engine.open_exec("c1", ["true"])
+        assert await stream.read() == (1, b"hi")
+        assert await stream.read() is None
+        stream.close()
 
 
 async def test_an_image() -> None:

@@ -12,7 +12,8 @@ import pytest
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.limits import ApiLimits, DirectLimits
+from arl_tangram.managers.docker.api_limits import ApiLimits
+from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
 ID = "4f1c" * 16
@@ -127,6 +128,7 @@ async def test_freezing_what_is_gone_says_so(tmp_path: Path) -> None:
         await limits.freeze()
     with pytest.raises(SandboxLostError, match="the container is gone"):
         await limits.thaw()
+    await limits.thaw()  # it is not suspended any more
 
 
 def test_what_is_killed_has_time_to_end_and_a_change_meanwhile_counts_afterwards(group: SandboxGroup) -> None:
@@ -334,7 +336,7 @@ async def test_a_container_that_never_tells_is_not_waited_for(
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr("arl_tangram.managers.docker.limits.LOOK_LIMIT_S", 0.02)
+    monkeypatch.setattr("arl_tangram.managers.docker.api_limits.LOOK_LIMIT_S", 0.02)
     limits = api(daemon)
     limits.see_inside(silent)
     limits.want(TWO)
@@ -391,6 +393,8 @@ async def test_api_suspends_with_a_minimal_quota(daemon: FakeDaemon) -> None:
     assert daemon.updates[-1] == (1_000, "2,3")
     await limits.thaw()
     assert daemon.updates[-1] == (-1, "2,3")
+    await limits.thaw()
+    assert len(daemon.updates) == 3, "there was nothing to resume"
     limits.want(None)
     await limits.freeze()
     assert daemon.updates[-1][0] == 1_000
@@ -403,7 +407,7 @@ async def test_api_suspends_with_a_minimal_quota(daemon: FakeDaemon) -> None:
 async def test_closing_waits_for_an_update_on_its_way_but_not_for_ever(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arl_tangram.managers.docker.limits.CLOSE_LIMIT_S", 0.02)
+    monkeypatch.setattr("arl_tangram.managers.docker.api_limits.CLOSE_LIMIT_S", 0.02)
     daemon.gate.clear()
     limits = api(daemon)
     limits.want(TWO)

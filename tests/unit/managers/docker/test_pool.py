@@ -97,7 +97,9 @@ def test_it_is_a_frozen_value() -> None:
     assert DockerPool(cores=1, core_ids=[1, 0], capabilities=["cap_net_raw"]) == DockerPool(
         cores=1, core_ids=(0, 1), capabilities=("NET_RAW",)
     )
-    assert hash(DockerPool(hosts=[DockerHost(url="unix:///a")])) == hash(DockerPool(hosts=(DockerHost(url="unix:///a"),)))
+    assert hash(DockerPool(hosts=[DockerHost(url="unix:///a")])) == hash(
+        DockerPool(hosts=(DockerHost(url="unix:///a"),))
+    )
     with pytest.raises(dataclasses.FrozenInstanceError):
         DockerPool().cores = 2  # type: ignore[misc]
     assert DockerPool(workdir="//work//dir/").workdir == "//work//dir/"
@@ -125,6 +127,6 @@ def test_images_are_needed_and_checked() -> None:
 
 async def test_no_daemon_is_told_when_it_is_prepared() -> None:
     manager = DockerPool(url="unix:///nowhere/docker.sock", image="busybox").manager()
-    with pytest.raises(ConfigurationError, match="/nowhere/docker.sock"):
+    with pytest.raises(ConfigurationError, match=r"/nowhere/docker\.sock"):
         await manager.prepare()
     await manager.aclose()

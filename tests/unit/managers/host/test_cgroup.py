@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant
+from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant, processes
 from arl_tangram.managers.host.hierarchy import Hierarchy
 
 V2_NAMES = ("cpu", "cpuset", "memory", "pids", "freezer")
@@ -117,3 +117,9 @@ def test_killing_freezes_spares_and_thaws(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_cgroup_that_is_gone_is_removed(tmp_path: Path) -> None:
     assert CgroupTree(2, {"cpu": tmp_path}).group("7").remove()
+
+
+def test_processes_that_are_not_visible_here_are_not_listed(tmp_path: Path) -> None:
+    """The kernel lists them as 0; a signal to 0 would end our own group."""
+    (tmp_path / "cgroup.procs").write_text("0\n17\n0\n")
+    assert processes(tmp_path) == [17]

@@ -1,0 +1,188 @@
+"""The limits of a container of another machine, or of one whose cgroups we may not write, changed by its daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
+from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.allotment import (
+    LOOK_INSIDE,
+    SUSPENDED_QUOTA_US,
+    Allotment,
+    allotment_of,
+    check_seen_inside,
+)
+from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.limits import Shell
+from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
+
+IDLE_AFTER_S = 0.25
+LOOK_LIMIT_S = 10.0
+CLOSE_LIMIT_S = 1.0
+
+
+class Updater(Protocol):
+    """A daemon, as far as limits are concerned."""
+
+    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
+        """Change the limits of a container; no quota is -1. Raises `DaemonError`, at its own deadline at the latest."""
+        ...
+
+
+class ApiLimits:
+    """Has a daemon change the limits of a container: one change at a time, only the one that was wanted last.
+
+    An update that has begun is never given up: the daemon would do it nevertheless, at any time. To be idle is asked
+    for a moment later, so that a sandbox whose next action comes at once, with the same grant, needs no update at all.
+
+    Args:
+        engine: the daemon.
+        container_id: which container, created with the allotment of an idle one.
+        idle_cores: asks for the cores of the pool, which an idle container may use.
+        idle_after_s: how long after its last grant a container is made idle.
+    """
+
+    is_direct = False
+
+    def __init__(
+        self,
+        engine: Updater,
+        container_id: str,
+        *,
+        idle_cores: Callable[[], Sequence[int]],
+        idle_after_s: float = IDLE_AFTER_S,
+    ) -> None:
+        self._engine = engine
+        self._id = container_id
+        self._idle_cores = idle_cores
+        self._idle_after_s = idle_after_s
+        self._grant: Placement | None = None
+        self._suspended = False
+        self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
+        self._failure: InfrastructureError | None = None  # of what is wanted now
+        self._becoming_idle: asyncio.TimerHandle | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._shell: Shell | None = None
+        self._closed = False
+        self._loop = asyncio.get_running_loop()  # of which `want` may be called outside
+
+    def want(self, grant: Placement | None) -> None:
+        """Remember it, and begin; see `Limits.want`."""
+        self._grant = grant
+        self._failure = None
+        if self._becoming_idle is not None:
+            self._becoming_idle.cancel()
+            self._becoming_idle = None
+        if grant is None and self._in_effect is not None:
+            self._becoming_idle = self._loop.call_later(self._idle_after_s, self._become_idle)
+        else:
+            self._begin()
+
+    async def settled(self) -> None:
+        """Wait for the daemon, and for the look inside; see `Limits.settled`."""
+        while self._grant is not None or self._suspended:
+            if self._failure is not None:
+                raise self._failure
+            if not self._begin():
+                return
+            await self._worked()
+
+    async def freeze(self) -> None:
+        """Leave it a hundredth of a core; see `Limits.freeze`."""
+        self._suspended = True
+        self._failure = None
+        await self.settled()
+
+    async def thaw(self) -> None:
+        """Give it back what was granted; see `Limits.thaw`."""
+        if self._suspended:
+            self._suspended = False
+            self._failure = None
+            await self.settled()
+
+    def session_group(self, number: int) -> None:
+        """Return None: cgroups of other machines, or of other users, are not ours to write."""
+
+    def cpu_s(self) -> None:
+        """Return None: they are not ours to read either."""
+
+    def see_inside(self, shell: Shell) -> None:
+        """Take what runs a script of ours in the container; see `Limits.see_inside`."""
+        self._shell = shell
+
+    async def aclose(self) -> None:
+        """Wait for an update on its way, for a second at most; see `Limits.aclose`."""
+        self._closed = True
+        if self._becoming_idle is not None:
+            self._becoming_idle.cancel()
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=CLOSE_LIMIT_S)
+            self._work.cancel()
+
+    async def _worked(self) -> None:
+        if self._work is not None:
+            await asyncio.wait([self._work])
+            if not self._work.cancelled():
+                self._work.result()
+
+    def _wanted(self) -> Allotment | None:
+        """Return what is to be in effect; None leaves it as it is."""
+        if self._suspended:
+            cores = allotment_of(self._grant, self._idle_cores()).core_ids
+            return Allotment(cores, SUSPENDED_QUOTA_US)
+        if self._becoming_idle is not None:
+            return None
+        return allotment_of(self._grant, self._idle_cores())
+
+    def _begin(self) -> bool:
+        """Have the work done if there is any; return whether there is."""
+        if self._work is not None and not self._work.done():
+            return True
+        if self._closed or self._wanted() in (None, self._in_effect):
+            return False
+        self._work = self._loop.create_task(self._catch_up(), name=f"limits of {self._id[:12]}")
+        return True
+
+    def _become_idle(self) -> None:
+        self._becoming_idle = None
+        self._begin()
+
+    async def _catch_up(self) -> None:
+        """Update until what is in effect is what is wanted, or that fails."""
+        while not self._closed and (wanted := self._wanted()) is not None and wanted != self._in_effect:
+            self._in_effect = None
+            try:
+                await self._update(wanted)
+            except InfrastructureError as error:
+                if wanted == self._wanted():
+                    self._failure = error
+                    return
+            else:
+                self._in_effect = wanted
+
+    async def _update(self, wanted: Allotment) -> None:
+        quota_us = -1 if wanted.quota_us is None else wanted.quota_us
+        try:
+            await self._engine.update(self._id, quota_us=quota_us, period_us=PERIOD_US, cpus=cpulist(wanted.core_ids))
+        except DaemonError as error:
+            raise _refused(error, wanted) from error
+        # Idle or suspended, a look would take long, and nothing depends on it.
+        if self._shell is not None and self._grant is not None and not self._suspended:
+            await self._look(self._shell, wanted)
+
+    async def _look(self, shell: Shell, wanted: Allotment) -> None:
+        try:
+            async with asyncio.timeout(LOOK_LIMIT_S):
+                _, told, _ = await shell(LOOK_INSIDE)
+        except TimeoutError as error:
+            raise AllocationError(f"wanted {wanted}; the container does not tell what is in effect") from error
+        check_seen_inside(wanted, told)
+
+
+def _refused(error: DaemonError, wanted: Allotment) -> InfrastructureError:
+    if error.kind == "gone" or error.status in (404, 409):
+        return SandboxLostError(f"wanted {wanted}: {error}")
+    return AllocationError(f"wanted {wanted}; the daemon did not do it: {error}")

@@ -1,0 +1,149 @@
+"""The limits of a container of this machine, written into its cgroups."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+
+from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, Allotment, allotment_of, check_in_effect
+from arl_tangram.managers.docker.group import SessionGroup
+from arl_tangram.managers.docker.limits import Shell
+from arl_tangram.managers.host.cgroup import SandboxGroup
+
+FREEZE_LIMIT_S = 2.0
+# What the kernel answers to cores that there are not, or not any more.
+NOT_TAKEN = (errno.EINVAL, errno.ERANGE, errno.ENOSPC, errno.EACCES, errno.EBUSY)
+
+
+class DirectLimits:
+    """Writes the cgroup files of a container of this machine.
+
+    Args:
+        group: the container's cgroups, found and proved by `find_group`.
+        idle_cores: asks for the cores of the pool, which an idle container may use.
+    """
+
+    is_direct = True
+
+    def __init__(self, group: SandboxGroup, *, idle_cores: Callable[[], Sequence[int]]) -> None:
+        self._group = group
+        self._idle_cores = idle_cores
+        self._lock = threading.Lock()  # of the quota: what is killed is killed on other threads
+        self._rushing = 0
+        self._quota_us: int | None = IDLE_QUOTA_US
+        self._failure: AllocationError | None = None
+        self._frozen = False
+
+    def want(self, grant: Placement | None) -> None:
+        """Write, and read back; see `Limits.want`. The same grant is written again: others can have changed it."""
+        self._failure = None
+        wanted = allotment_of(grant, self._idle_cores())
+        try:
+            self._write(wanted)
+            check_in_effect(wanted, self._read())
+        except OSError as error:
+            if grant is None:
+                return  # it is gone, or some cores of the pool are; an action that it matters to hears it
+            if error.errno in NOT_TAKEN or isinstance(error, AllocationError):
+                self._failure = _as_allocation_error(error, wanted)
+                with contextlib.suppress(OSError):
+                    self._write(allotment_of(None, self._group.effective_cores()))
+                raise self._failure from error
+            raise
+
+    async def settled(self) -> None:
+        """Raise what the last `want` raised."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def freeze(self) -> None:
+        """Freeze the container, and wait until all of it stands still; see `Limits.freeze`."""
+        self._frozen = True
+        try:
+            self._group.freeze()
+            deadline = time.monotonic() + FREEZE_LIMIT_S
+            while not self._group.is_frozen():
+                if time.monotonic() > deadline:
+                    await self.thaw()
+                    raise AllocationError(f"the container did not stand still within {FREEZE_LIMIT_S:g} s")
+                await asyncio.sleep(0.0005)
+        except OSError as error:
+            raise _as_lost(error) from error
+
+    async def thaw(self) -> None:
+        """Let the container go on; see `Limits.thaw`."""
+        if not self._frozen:
+            return
+        self._frozen = False
+        try:
+            self._group.thaw()
+        except OSError as error:
+            raise _as_lost(error) from error
+
+    def session_group(self, number: int) -> SessionGroup:
+        """Return the cgroup for a session; see `Limits.session_group`."""
+        return SessionGroup(self._group.version, self._group.folders["freezer"] / f"arl_tangram-{number}", self._rush)
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU time that all of the container took; None when it is gone."""
+        try:
+            return self._group.cpu_s()
+        except (OSError, KeyError):
+            return None
+
+    def see_inside(self, shell: Shell) -> None:
+        """Take nothing: the files tell."""
+
+    async def aclose(self) -> None:
+        """Thaw what is frozen, which could not be killed; see `Limits.aclose`."""
+        with contextlib.suppress(SandboxLostError):
+            await self.thaw()
+
+    def _write(self, wanted: Allotment) -> None:
+        """Write both, the narrower first: at no moment is more permitted than by one of the two allotments."""
+        rises = wanted.quota_us is None or (self._quota_us is not None and wanted.quota_us >= self._quota_us)
+        if rises:
+            self._group.set_cores(wanted.core_ids)
+        with self._lock:
+            self._quota_us = wanted.quota_us
+            self._group.set_quota_us(None if self._rushing else wanted.quota_us)
+        if not rises:
+            self._group.set_cores(wanted.core_ids)
+
+    def _read(self) -> Allotment:
+        """Read back; while the quota is lifted, it counts as what it is going to be."""
+        with self._lock:
+            quota_us = self._quota_us if self._rushing else self._group.quota_us()
+        return Allotment(self._group.effective_cores(), quota_us)
+
+    @contextlib.contextmanager
+    def _rush(self) -> Generator[None]:
+        """Lift the quota for a while; on any thread."""
+        with self._lock, contextlib.suppress(OSError):
+            self._rushing += 1
+            self._group.set_quota_us(None)
+        try:
+            yield
+        finally:
+            with self._lock, contextlib.suppress(OSError):
+                self._rushing -= 1
+                if not self._rushing:
+                    self._group.set_quota_us(self._quota_us)
+
+
+def _as_allocation_error(error: OSError, wanted: Allotment) -> AllocationError:
+    if isinstance(error, AllocationError):
+        return error
+    return AllocationError(f"wanted {wanted}; the kernel does not take it: {error}")
+
+
+def _as_lost(error: OSError) -> OSError:
+    if isinstance(error, AllocationError):
+        return error
+    return SandboxLostError(f"the container is gone: {error}")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from arl_tangram.managers.docker.answers import Listed
+from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.docker.labels import BOOT, HOST, OWNER, STALE_S, Mark, left_behind, read_mark, sweep
+from arl_tangram.managers.docker.latency import LatencyMeter
+from arl_tangram.managers.host.owner import new_name
+from fake_engine import FakeEngine, Fault, response
+
+NOW_S = 10_000.0
+MARK = Mark("here", "", str(os.stat("/proc/self/ns/pid").st_ino))
+ALIVE = new_name()
+DEAD = f"{MARK.namespace}-{os.getpid()}-1-abcdef"
+ELSEWHERE = "77-1-1-abcdef"  # another number space: its processes cannot be seen
+
+
+def left(owner: str, state: str = "running", host: str = "here", boot: str | None = None, age_s: float = 0) -> bool:
+    labels = {OWNER: owner, HOST: host} | ({} if boot is None else {BOOT: boot})
+    return bool(left_behind([Listed("c", labels, state, int(NOW_S - age_s))], MARK, NOW_S))
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "created", "exited", "dead"])
+def test_what_a_dead_owner_of_this_boot_had_is_left_behind(state: str) -> None:
+    assert left(DEAD, state)
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "created", "exited", "dead"])
+def test_what_a_living_owner_has_is_not(state: str) -> None:
+    assert not left(ALIVE, state, age_s=STALE_S + 1)
+
+
+def test_another_boot_of_this_machine_left_it_behind() -> None:
+    assert left(ALIVE, boot="an earlier one")
+    assert not left(ALIVE, host="there", boot="another")
+
+
+@pytest.mark.parametrize("owner", [ALIVE, DEAD, ELSEWHERE, "", "nonsense"])
+def test_of_another_machine_only_what_has_stopped_is_left_behind(owner: str) -> None:
+    for state in ("running", "paused", "restarting", "removing", "created"):
+        assert not left(owner, state, host="there")
+    assert left(owner, "exited", host="there")
+    assert left(owner, "created", host="there", age_s=STALE_S + 1)
+
+
+def test_of_an_owner_that_cannot_be_seen_from_here_only_what_has_stopped() -> None:
+    assert not left(ELSEWHERE)
+    assert left(ELSEWHERE, "exited")
+
+
+async def test_the_mark_is_the_same_each_time_and_labels_say_all() -> None:
+    mark = await read_mark()
+    assert mark == await read_mark()
+    assert mark.labels("me", "s1", 60.0) == {
+        "arl_tangram.owner": "me", "arl_tangram.host": mark.host, "arl_tangram.boot": mark.boot,
+        "arl_tangram.sandbox": "s1", "arl_tangram.lease_s": "60",
+    }  # fmt: skip
+
+
+async def test_a_sweep_removes_what_is_left_and_nothing_else() -> None:
+    mark = await read_mark()
+    async with FakeEngine() as daemon:
+        daemon.run("dead", arl_tangram__owner=DEAD, arl_tangram__host=mark.host, arl_tangram__boot=mark.boot)
+        daemon.run("stuck", arl_tangram__owner=DEAD, arl_tangram__host=mark.host, arl_tangram__boot="x")
+        daemon.run("alive", arl_tangram__owner=ALIVE, arl_tangram__host=mark.host, arl_tangram__boot=mark.boot)
+        daemon.run("other")
+        daemon.fault(
+            f"DELETE containers/{daemon.find('stuck').id}",  # type: ignore[union-attr]
+            Fault(response(500, b'{"message": "busy"}'), does=False),
+        )
+        engine = Engine(daemon.url, LatencyMeter())
+        await engine.open()
+        assert await sweep(engine) == 1
+        assert {container.name for container in daemon.containers.values()} == {"stuck", "alive", "other"}
+        assert await sweep(engine) == 1
+        assert {container.name for container in daemon.containers.values()} == {"alive", "other"}
+        await engine.aclose()
