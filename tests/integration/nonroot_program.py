@@ -8,6 +8,7 @@ nothing was wrong.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread as _threads  # noqa: F401 - what is imported later would be too late
 import contextlib
 import json
 import os
@@ -17,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import aiodocker as _aiodocker  # noqa: F401 - what it imports later would be too late
+import aiodocker as _aiodocker  # noqa: F401 - the same
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, DockerPool, SandboxPathError, Tangram

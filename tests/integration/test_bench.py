@@ -102,7 +102,8 @@ def test_a_quick_run_in_containers_measures_every_mode_and_judges_nothing(tmp_pa
     kinds = ["api"] if "direct" in record["not_measured"] else ["direct", "api"]
     assert set(cells) == {(k, c, n, s) for k in kinds for c in ("session", "exec") for n in (1, 4) for s in (0.1, 1.0)}
     assert all(0 < one["share"] < 1 for one in cells.values())
-    assert all(one["execution_s"] >= one["asked_s"] for one in record["samples"])  # sleep never ends too early
+    # sleep never ends too early, and the clock in a container has ticks of 10 ms
+    assert all(one["execution_s"] > one["asked_s"] - 0.01 * len(one["overheads_s"]) for one in record["samples"])
     assert [one["grants"] for one in record["grants"]] == kinds
     assert [one["grants"] for one in record["suspensions"]] == kinds
     assert all(one["intact"] and one["timed_out"] and one["usable"] for one in record["suspensions"])

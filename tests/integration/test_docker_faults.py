@@ -106,10 +106,13 @@ async def test_a_daemon_that_is_killed_and_restarted(
             await asyncio.to_thread(engine.kill)
             with pytest.raises(SandboxLostError):
                 await running
-            # The guard needs no daemon: it notices that nobody holds the other end.
-            assert await until(lambda: not processes(mine)) < 10
             assert await cores_back_s(tg, killed_s) < 15
+            if grants == "direct":
+                assert not processes(mine), "killed without the daemon"
             await asyncio.to_thread(engine.start)
+            # Containerd keeps the input of a command open for a daemon that has crashed, so its guard hears nothing:
+            # what only the daemon can kill lives until that is back.
+            await until(lambda: not processes(mine), 20)
         assert (await rollout_when_back()).stdout == b"on\n"
     assert not processes(mine)
 
@@ -244,15 +247,22 @@ async def test_the_next_start_removes_what_a_killed_trainer_left(docker_url: str
         assert box not in await asyncio.to_thread(containers, docker_url)
 
 
-async def test_doctor_removes_what_a_killed_trainer_left(docker_url: str, images: Images) -> None:
-    box = await killed_trainer(docker_url, images.busybox, "auto")
-    doctor = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "arl_tangram", "doctor",
-        env={**os.environ, "DOCKER_HOST": docker_url}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+async def test_doctor_removes_what_a_killed_trainer_left(private_engine: Callable[..., PrivateEngine]) -> None:
+    engine = await asyncio.to_thread(private_engine)
+    box = await killed_trainer(engine.url, Images(engine.api, "doctor").busybox, "auto")
+    assert box[:12] in await doctor(engine.url)
+    assert await asyncio.to_thread(containers, engine.url) == [box], "it only looks"
+    assert "removed" in await doctor(engine.url, "--remove")
+    assert await asyncio.to_thread(containers, engine.url) == []
+
+
+async def doctor(url: str, *arguments: str) -> str:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "arl_tangram", "doctor", *arguments,
+        env={**os.environ, "DOCKER_HOST": url}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    told, _ = await asyncio.wait_for(doctor.communicate(), 60)
-    assert box not in await asyncio.to_thread(containers, docker_url), told.decode()
-    assert b"removed" in told
+    told, _ = await asyncio.wait_for(program.communicate(), 60)
+    return told.decode()
 
 
 async def test_a_living_trainer_is_left_alone(docker_url: str, images: Images) -> None:

@@ -109,6 +109,10 @@ class ApiLimits:
     def cpu_s(self) -> None:
         """Return None: they are not ours to read either."""
 
+    def forget(self) -> None:
+        """Ask for the next grant even if it is the one before; see `Limits.forget`."""
+        self._in_effect = None
+
     def see_inside(self, shell: Shell) -> None:
         """Take what runs a script of ours in the container; see `Limits.see_inside`."""
         self._shell = shell

@@ -194,8 +194,14 @@ class Containers:
             DaemonError: the daemon does not say which there are.
         """
         found = [each.id for each in await self._engine.list(labels, timeout_s=LIST_LIMIT_S)]
-        errors = await asyncio.gather(*map(self._try_to_remove, found))
+        errors = await asyncio.gather(*map(self._remove_in_turn, found))
         return [each for each, error in zip(found, errors, strict=True) if error is not None]
+
+    async def _remove_in_turn(self, container_id: str) -> DaemonError | None:
+        async with self._removing.turn():
+            if self._clock() < self._distrusted_until_s:
+                return DaemonError("late", 0, "the daemon does not answer")
+            return await self._try_to_remove(container_id)
 
     async def aclose(self) -> None:
         """Stop trying."""

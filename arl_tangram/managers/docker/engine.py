@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -279,7 +278,7 @@ class Engine:
             "Cmd": [*argv], "Env": [f"{name}={value}" for name, value in (env or {}).items()], "User": user,
             "WorkingDir": workdir, "AttachStdin": True, "AttachStdout": True, "AttachStderr": True, "Tty": False,
         }  # fmt: skip
-        leave = await _Place.take(self._execs)
+        leave = await self._execs.take(EXEC_START_S)
         try:
             path = f"containers/{container_id}/exec"
             answer = await self._connection.json("exec_create", "POST", path, body=body, timeout_s=timeout_s)
@@ -385,27 +384,6 @@ class Engine:
         await self._undo.aclose(CLOSE_S)
         await connection.aclose()
         await self._undo.settled()
-
-
-class _Place:
-    """A turn in a lane that is given back once, by whoever comes first."""
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane: Lane | None = lane
-        self._timer = asyncio.get_running_loop().call_later(EXEC_START_S, self.leave)
-
-    @staticmethod
-    async def take(lane: Lane) -> Callable[[], None]:
-        """Wait for a turn and return what ends it."""
-        await lane.enter()
-        return _Place(lane).leave
-
-    def leave(self) -> None:
-        """End the turn, the first time."""
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            self._timer.cancel()
-            lane.leave()
 
 
 class _Source:

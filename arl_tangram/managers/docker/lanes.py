@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from enum import IntEnum
 
@@ -58,3 +58,22 @@ class Lane:
                 turn.set_result(None)  # handed on: it never becomes free in between, so nobody overtakes
                 return
         self._free += 1
+
+    async def take(self, limit_s: float) -> Callable[[], None]:
+        """Wait for a turn and return what ends it, which may be called again; it also ends after this time."""
+        await self.enter()
+        return _Turn(self, limit_s).end
+
+
+class _Turn:
+    """A turn that is ended by whoever comes first."""
+
+    def __init__(self, lane: Lane, limit_s: float) -> None:
+        self._lane: Lane | None = lane
+        self._timer = asyncio.get_running_loop().call_later(limit_s, self.end)
+
+    def end(self) -> None:
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            self._timer.cancel()
+            lane.leave()

@@ -60,6 +60,10 @@ class Limits(Protocol):
         """Return the CPU time that all of the container took; None if this process cannot read it."""
         ...
 
+    def forget(self) -> None:
+        """Take nothing for granted: others may have changed what is in effect. The next `want` goes all the way."""
+        ...
+
     def see_inside(self, shell: Shell) -> None:
         """Take what runs a script of ours in the container; it must not wait for `settled`."""
         ...

@@ -14,6 +14,7 @@ from arl_tangram.errors import (
     ConfigurationError,
     InfrastructureError,
     SandboxLostError,
+    SandboxStartError,
 )
 from arl_tangram.managers.cores import Cores, Placement
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
@@ -41,6 +42,7 @@ from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 
 LEAST_MEMORY_BYTES = 16 << 20  # its shells and their guard need about half of that; Docker takes no less than 6 MB
+READY_LIMIT_S = 30.0
 AWAY_LIMIT_S = 30.0  # how long an action waits for a daemon that is being restarted
 OOM_S = 3.0  # between an end for lack of memory and its news
 
@@ -80,6 +82,7 @@ class DockerNode:
         self._engine = Engine(host.url, self.meter)
         self._max_sandboxes = settings.max_sandboxes
         self._sandboxes: dict[str, DockerSandbox] = {}  # by container
+        self._being_built = 0  # which count twice for a moment, once they run
         self._out_of_memory_s: dict[str, float] = {}  # by container: when the kernel killed something in it
         self._leased: dict[int, DockerSandbox] = {}
         self._lease_numbers = itertools.count(1)
@@ -228,7 +231,10 @@ class DockerNode:
             on_back=self._on_back,
         )
         self._watching = asyncio.get_running_loop().create_task(watch.run(), name=f"watch of {self._engine.url}")
-        await watch.wait_ready()
+        try:
+            await asyncio.wait_for(watch.wait_ready(), READY_LIMIT_S)
+        except TimeoutError as error:
+            raise SandboxStartError(f"{self._said} has told no events for {READY_LIMIT_S:g} s") from error
         if self._settings.image is not None:
             await self._builder.choose(self._settings.image)
             self._warm.refill()
@@ -280,6 +286,8 @@ class DockerNode:
         ready = self._warm.take() if image == self._settings.image else None
         if ready is not None and await self._adopt(ready, memory_bytes):
             return ready
+        if not self._has_room() and (spare := self._warm.give_up()) is not None:
+            await spare.aclose()
         return await self._build(image, memory_bytes, Urgency.START)
 
     async def _adopt(self, sandbox: DockerSandbox, memory_bytes: int) -> bool:
@@ -299,7 +307,13 @@ class DockerNode:
         return await self._build(self._settings.image or "", 0, Urgency.NORMAL)
 
     async def _build(self, image: str, memory_bytes: int, urgency: Urgency) -> DockerSandbox:
-        return await self._builder.build(image, memory_bytes, urgency=urgency, admit=self._admit, on_close=self._forget)
+        self._being_built += 1
+        try:
+            return await self._builder.build(
+                image, memory_bytes, urgency=urgency, admit=self._admit, on_close=self._forget
+            )
+        finally:
+            self._being_built -= 1
 
     def _admit(self, sandbox: DockerSandbox) -> None:
         self._sandboxes[sandbox.container.id] = sandbox
@@ -310,7 +324,7 @@ class DockerNode:
         self._warm.refill()
 
     def _has_room(self) -> bool:
-        return len(self._sandboxes) < self._max_sandboxes
+        return len(self._sandboxes) + self._being_built < self._max_sandboxes
 
     def _idle_config(self) -> Mapping[str, object]:
         return {"CpuPeriod": PERIOD_US, "CpuQuota": IDLE_QUOTA_US, "CpusetCpus": cpulist(self._cores.core_ids)}

@@ -9,7 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from arl_tangram.errors import OutOfMemoryError, SandboxLostError, UsageError, WrongLoopError
+from arl_tangram.errors import (
+    AllocationError,
+    InfrastructureError,
+    OutOfMemoryError,
+    SandboxLostError,
+    UsageError,
+    WrongLoopError,
+)
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.commands import Command, Commands, NotStartedError
@@ -126,7 +133,7 @@ class DockerSandbox:
         except NotStartedError as error:
             subject = f"{cwd} (as cwd)" if error.subject == "cwd" else f"{argv[0]} (as seen inside the sandbox)"
             raise OSError(error.errno, os.strerror(error.errno), subject) from None
-        except SandboxLostError as error:
+        except (AllocationError, SandboxLostError) as error:
             raise await self._why(error) from error
         finally:
             meter.add_call(entered_s, time.monotonic())
@@ -201,6 +208,7 @@ class DockerSandbox:
 
     def resume(self) -> None:
         """Put its limits in effect once more, now that its daemon is back: that may have changed them."""
+        self.limits.forget()
         with contextlib.suppress(OSError):  # of one that is dying, which its own action hears
             self.limits.want(self._placement)
 
@@ -243,7 +251,15 @@ class DockerSandbox:
         try:
             await finish_anyway(self._commands.kill())
         except SandboxLostError as error:
-            raise await self._why(error) from error
+            why = await self._why(error)
+            self._give_up(str(error))
+            raise why from error
+
+    def _give_up(self, reason: str) -> None:
+        """Remove it in the background: what survived in it runs on cores that others have by then."""
+        self.lose(reason.partition(" is lost: ")[2] or reason)
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
         self._grant = None
@@ -264,7 +280,7 @@ class DockerSandbox:
         except SandboxLostError as error:
             raise await self._why(error) from error
 
-    async def _why(self, error: SandboxLostError) -> SandboxLostError | OutOfMemoryError:
+    async def _why(self, error: InfrastructureError) -> InfrastructureError | OutOfMemoryError:
         """Return the reason for which it was lost: whoever notices it first need not know whose fault it is."""
         if self._lost is None and not self._commands.is_alive:
             await asyncio.wait([self._told], timeout=NEWS_S)

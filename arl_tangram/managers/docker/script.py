@@ -50,7 +50,8 @@ _SHELLS_OWN = re.compile(
     r"|OLDPWD|OPT[A-Z]*|PIPESTATUS|PPID|PS\d|PWD|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|UID)\Z"
 )
 
-# Reaps orphans, and ends the container when no session has had a guard for the time of the lease. No signal from
+# Reaps orphans, and ends the container when no session has had a guard for the time of the lease. A look right after
+# everything was killed, its own `sleep` too, tells nothing: the next session has not begun. No signal from
 # inside ends it: process 1 is spared those that it does not handle. Without a `sleep`, which a command may have
 # removed, it reaps for ever beside a process that has stopped itself, until the next owner removes the container.
 PID1 = f"""\
@@ -60,7 +61,8 @@ arl_seen=$arl_now
 while :; do
   sleep {LEASE_S // 2} &
   wait $!
-  case $? in 126 | 127)
+  arl_slept=$?
+  case $arl_slept in 126 | 127)
     {{ read -r arl_pid arl_rest </proc/self/stat; kill -STOP "$arl_pid"; }} &
     wait $!
     ;;
@@ -71,7 +73,7 @@ while :; do
     read -r arl_line <"$arl_file"
     case $arl_line in *'kill -9 0{GUARD_NAME}') arl_seen=$arl_now ;; esac
   done 2>/dev/null
-  if [ $((arl_now - arl_seen)) -ge {LEASE_S} ]; then
+  if [ $arl_slept != 137 ] && [ $((arl_now - arl_seen)) -ge {LEASE_S} ]; then
     kill -9 -1
     exit 98
   fi

@@ -47,6 +47,10 @@ class WarmPool:
         self.refill()
         return sandbox
 
+    def give_up(self) -> DockerSandbox | None:
+        """Return one that is ready, if there is any, which makes room for something else."""
+        return self._ready.popleft() if self._ready else None
+
     def refill(self) -> None:
         """See to it that there are enough, in the background."""
         if self._closed or (self._filling is not None and not self._filling.done()):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.answers import ContainerEvent, DaemonError
 from arl_tangram.managers.docker.engine import Engine
 
@@ -14,6 +15,7 @@ RETRIES_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # the last one again and again
 HEARTBEAT_S = 10.0  # a daemon that hangs, or a machine that is gone, ends no stream
 HEARTBEAT_LIMIT_S = 20.0
 INSPECT_LIMIT_S = 5.0
+STEADY_S = 5.0  # a stream that ends sooner is not taken up again at once
 
 _ALIVE = ("running", "paused", "restarting")
 
@@ -38,14 +40,16 @@ class Death:
 class Watch:
     """The events of one daemon, for as long as `run` runs.
 
-    Every end of the stream of events is followed by a new one and a look at what runs, so that no death is missed.
+    Every end of the stream of events is followed by a new one and a look at what runs, so that no death is missed. Only
+    if there is no new one is the daemon gone: whatever is between may end a stream.
 
     Args:
         engine: the daemon, open.
         labels: of the containers.
         running: ids of the containers that have been started, and whose death is news.
         on_death: called once for each of them that has died.
-        on_oom: called when the kernel has killed something in one of them for lack of memory; it may live on.
+        on_oom: called when the kernel has killed something in one of them for lack of memory; it may live on. After the
+            stream was taken up again, the last of these may be told once more.
         on_gone: called, with the reason, when the daemon cannot be heard any more.
         on_back: called when it is heard again, after the deaths of meanwhile have been told.
     """
@@ -68,38 +72,50 @@ class Watch:
         self._on_oom = on_oom
         self._on_gone = on_gone
         self._on_back = on_back
-        self._ready = asyncio.Event()
-        self._heard_ns = 0
+        self._begun = asyncio.Event()
+        self._reason = ""
         self._attempts = 0
-        self._dying: set[str] = set()
-        self.is_gone = False
+        self._found_at_s: float | None = None
+        self._dead: set[str] = set()
+        self._is_gone = False
 
     async def wait_ready(self) -> None:
-        """Wait until the daemon is heard for the first time."""
-        await self._ready.wait()
+        """Wait until the daemon is heard, or cannot be.
+
+        Raises:
+            ConfigurationError: it answers, but tells no events.
+        """
+        await self._begun.wait()
+        if self._found_at_s is None:
+            raise ConfigurationError(f"the Docker daemon at {self._engine.url} tells no events: {self._reason}")
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        clock = asyncio.get_running_loop().time
         while True:
+            reason = "the stream of events ended"
             try:
                 await self._follow()
             except* DaemonError as errors:
                 reason = str(errors.exceptions[0])
-            else:
-                reason = "the stream of events ended"
-            self._lose(reason)
+            except* Exception:  # a defect of ours must not make us deaf
+                _logger.exception("the watch of the Docker daemon at %s failed, and begins again", self._engine.url)
+            if self._found_at_s is None:
+                self._lose(reason)
+            elif clock() - self._found_at_s > STEADY_S:
+                self._attempts = 0
             pause_s = RETRIES_S[min(self._attempts, len(RETRIES_S) - 1)]
             self._attempts += 1
             await asyncio.sleep(pause_s)
 
     async def _follow(self) -> None:
         """Hear events until the stream ends, or the daemon stops answering; raises for both."""
+        self._found_at_s = None
         # Subscribing takes effect a moment after the answer begins: what happens meanwhile is told again.
-        since_s = int((await self._engine.info()).clock_s)
+        since_s = int((await self._engine.info(timeout_s=HEARTBEAT_LIMIT_S)).clock_s)
         actions = ("die", "oom", "destroy")
         async with self._engine.events(self._labels, actions, since_s=since_s) as events, asyncio.TaskGroup() as group:
             await self._compare(group)
-            self._attempts = 0
             self._find()
             heartbeat = group.create_task(self._beat())
             await self._hear(events, group)
@@ -107,9 +123,6 @@ class Watch:
 
     async def _hear(self, events: AsyncIterator[ContainerEvent], group: asyncio.TaskGroup) -> None:
         async for event in events:
-            if event.at_ns <= self._heard_ns:
-                continue  # told again
-            self._heard_ns = event.at_ns
             if event.id not in self._running():
                 continue
             if event.action == "oom":
@@ -131,8 +144,9 @@ class Watch:
             await self._engine.ping(timeout_s=HEARTBEAT_LIMIT_S)
 
     def _begin_death(self, container_id: str, exit_code: int | None, group: asyncio.TaskGroup) -> None:
-        if container_id not in self._dying:
-            self._dying.add(container_id)
+        self._dead.intersection_update(self._running())
+        if container_id not in self._dead:
+            self._dead.add(container_id)
             group.create_task(self._tell_death(container_id, exit_code))
 
     async def _tell_death(self, container_id: str, exit_code: int | None) -> None:
@@ -147,20 +161,22 @@ class Watch:
             if error.status == 404:
                 death = Death(exit_code, False, "was removed" if exit_code is None else death.reason)
         finally:
-            self._dying.discard(container_id)
             if container_id in self._running():
                 self._on_death(container_id, death)
 
     def _lose(self, reason: str) -> None:
-        if not self.is_gone:
-            self.is_gone = True
+        self._reason = reason
+        self._begun.set()
+        if not self._is_gone:
+            self._is_gone = True
             _logger.warning("the Docker daemon at %s is not heard any more: %s", self._engine.url, reason)
             self._on_gone(reason)
 
     def _find(self) -> None:
-        self._ready.set()
-        if self.is_gone:
-            self.is_gone = False
+        self._found_at_s = asyncio.get_running_loop().time()
+        self._begun.set()
+        if self._is_gone:
+            self._is_gone = False
             _logger.warning("the Docker daemon at %s is back", self._engine.url)
             self._on_back()
 

@@ -65,3 +65,17 @@ async def test_who_is_cancelled_while_waiting_takes_no_turn_with_him(turns: int)
     await second
     await lane.enter()  # it is free again
     assert served == ["second"]
+
+
+async def test_a_turn_that_was_taken_ends_once_by_whoever_is_first() -> None:
+    lane, served = Lane(1), list[str]()
+    end = await lane.take(60)
+    first = await queue(lane, served, "first", Urgency.NORMAL)
+    end()
+    end()
+    await first
+    await lane.take(0)
+    await queue(lane, served, "after its time", Urgency.NORMAL)
+    second = await queue(lane, served, "and another", Urgency.NORMAL)
+    await second
+    assert served == ["first", "after its time", "and another"]

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker import watch as module
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.watch import Death, Watch
-from fake_engine import DROP, HANG, FakeEngine, Fault
+from fake_engine import DROP, HANG, FakeEngine, Fault, response
 
 
 class Told:
@@ -21,11 +22,22 @@ class Told:
     def __init__(self) -> None:
         self.running: list[str] = []
         self.what: list[object] = []
+        self.on_death: Callable[[str, Death], None] = self.die
         self._news = asyncio.Event()
 
     def tell(self, *what: object) -> None:
         self.what.append(what[0] if len(what) == 1 else what)
         self._news.set()
+
+    def watch(self, engine: Engine) -> Watch:
+        return Watch(
+            engine, {"o": "me"}, running=lambda: self.running, on_death=self.hear,
+            on_oom=lambda each: self.tell("oom", each), on_gone=lambda reason: self.tell("gone"),
+            on_back=lambda: self.tell("back"),
+        )  # fmt: skip
+
+    def hear(self, container: str, death: Death) -> None:
+        self.on_death(container, death)
 
     def die(self, container: str, death: Death) -> None:
         self.running.remove(container)
@@ -43,11 +55,7 @@ async def watching(daemon: FakeEngine) -> AsyncIterator[Told]:
     engine = Engine(daemon.url, LatencyMeter())
     await engine.open()
     told = Told()
-    watch = Watch(
-        engine, {"o": "me"}, running=lambda: told.running, on_death=told.die,
-        on_oom=lambda each: told.tell("oom", each), on_gone=lambda reason: told.tell("gone"),
-        on_back=lambda: told.tell("back"),
-    )  # fmt: skip
+    watch = told.watch(engine)
     running = asyncio.create_task(watch.run())
     try:
         async with asyncio.timeout(10):
@@ -115,13 +123,52 @@ async def test_a_stream_that_ends_is_taken_up_again_and_no_death_in_between_is_m
             await daemon.emit_raw(b"{what\n")
         else:
             daemon.end_events(cleanly=how == "cleanly")
-        await told.wait(lambda: "back" in told.what)
         await told.wait(lambda: told.running == [living.id])
-        assert set(told.what) == {"gone", "back", (dying.id, Death(1, False, "ended with exit code 1"))}
+        await daemon.wait_for("GET events", 2)
         await daemon.wait_subscribed()
         living.state = "exited"
         await daemon.emit("die", living.id, exitCode="0")
         await told.wait(lambda: told.running == [])
+        assert told.what == [  # and the daemon was never gone
+            (dying.id, Death(1, False, "ended with exit code 1")),
+            (living.id, Death(0, False, "ended with exit code 0")),
+        ]  # fmt: skip
+
+
+async def test_a_death_is_told_once_however_long_the_container_counts_as_running() -> None:
+    async with FakeEngine() as daemon, watching(daemon) as told:
+        container = daemon.run("a", o="me")
+        told.running.append(container.id)
+        told.on_death = told.tell
+        container.state = "exited"
+        await daemon.emit("die", container.id, exitCode="0")
+        await told.wait(lambda: len(told.what) == 1)
+        await daemon.emit("destroy", container.id)
+        daemon.end_events()
+        await daemon.wait_for("GET events", 2)
+        await daemon.wait_for("GET containers/json", 2)
+        daemon.end_events()
+        await daemon.wait_for("GET containers/json", 3)
+        assert len(told.what) == 1
+
+
+async def test_a_defect_in_what_is_called_does_not_make_it_deaf(caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeEngine() as daemon, watching(daemon) as told:
+        containers = [daemon.run(name, o="me") for name in "ab"]
+        told.running += [container.id for container in containers]
+
+        def fail(container: str, death: Death) -> None:
+            told.on_death = told.die
+            told.running.remove(container)
+            raise ValueError("a defect")
+
+        told.on_death = fail
+        await daemon.emit("die", containers[0].id, exitCode="0")
+        await daemon.wait_for("GET events", 2)
+        await daemon.wait_subscribed()
+        await daemon.emit("die", containers[1].id, exitCode="0")
+        await told.wait(lambda: not told.running)
+        assert "the watch of the Docker daemon" in caplog.text
 
 
 async def test_a_daemon_that_is_restarted() -> None:
@@ -142,29 +189,32 @@ async def test_a_daemon_that_hangs_is_told_as_gone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "HEARTBEAT_LIMIT_S", 0.05)
     async with FakeEngine() as daemon, watching(daemon) as told:
         daemon.fault("GET version", Fault(HANG))
+        daemon.fault("GET info", Fault(HANG))
         await told.wait(lambda: "gone" in told.what)
         await told.wait(lambda: "back" in told.what)
 
 
-async def test_a_daemon_that_is_not_there_at_first() -> None:
+async def test_a_daemon_that_tells_no_events_is_told_at_once() -> None:
     async with FakeEngine() as daemon:
-        daemon.fault("GET events", Fault(DROP), times=3)
-        async with watching(daemon) as told:
-            assert told.what == ["gone", "back"]
+        daemon.fault("GET events", Fault(response(403, b'{"message": "not for you"}')))
+        with pytest.raises(ConfigurationError, match=r"at unix://.* tells no events: not for you"):
+            async with watching(daemon):
+                pass
 
 
-async def test_an_event_that_is_told_twice_counts_once() -> None:
-    async with FakeEngine() as daemon, watching(daemon) as told:
-        container = daemon.run("a", o="me")
-        told.running.append(container.id)
-        for _ in range(2):
-            await daemon.emit_raw(
-                b'{"Type": "container", "Action": "oom", "timeNano": 5, "Actor": {"ID": "%s"}}\n'
-                % container.id.encode()
-            )
-        await daemon.emit("oom", container.id)
-        await told.wait(lambda: len(told.what) >= 2)
-        assert told.what == [("oom", container.id)] * 2
+async def test_it_goes_on_after_a_bad_beginning() -> None:
+    async with FakeEngine() as daemon:
+        engine = Engine(daemon.url, LatencyMeter())
+        await engine.open()
+        daemon.fault("GET events", Fault(DROP, does=False), times=4)
+        told = Told()
+        watch = told.watch(engine)
+        running = asyncio.create_task(watch.run())
+        await told.wait(lambda: told.what == ["gone", "back"])
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await engine.aclose()
 
 
 async def test_what_happened_before_the_answer_of_the_daemon_is_asked_for_again() -> None:
