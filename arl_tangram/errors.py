@@ -18,7 +18,7 @@
     │   └── NestedActionError                an action calls one that can never run while it waits for it
     ├── SandboxPathError (ValueError)        a path that leaves the sandbox
     ├── RunTimeout (TimeoutError)            the body ran longer than its `timeout`
-    ├── OutOfMemoryError (MemoryError)       the kernel ended the body's worker process for lack of memory
+    ├── OutOfMemoryError (MemoryError)       the body's worker process, or its container, ran out of memory
     ├── BodyExitedError (RuntimeError)       the body exited or crashed, and its worker process with it
     ├── BodyCancelledError (RuntimeError)    the body raised CancelledError though nobody cancelled it
     ├── RemoteError (RuntimeError)           what a body raised elsewhere and must not, or cannot, be raised here
@@ -107,7 +107,11 @@ class RunTimeout(TangramError, TimeoutError):
 
 
 class OutOfMemoryError(TangramError, MemoryError):
-    """The kernel killed the body's worker process for lack of memory; the body's own failure, so never masked."""
+    """The body's worker process, or the container of its sandbox, ended for lack of memory.
+
+    The body's own failure, so never masked. A command that the kernel kills alone, in a container that lives on, is no
+    error: it has exit code 137.
+    """
 
 
 class BodyExitedError(TangramError, RuntimeError):

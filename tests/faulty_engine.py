@@ -118,8 +118,8 @@ class FaultyEngine:
         try:
             answers, engine = await asyncio.open_unix_connection(target)
             backward = asyncio.create_task(_copy(answers, writer))
-            await self._forward(reader, writer, engine, backward)
-            await backward
+            if await self._forward(reader, writer, engine, backward):
+                await backward
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -139,18 +139,19 @@ class FaultyEngine:
         client: asyncio.StreamWriter,
         engine: asyncio.StreamWriter,
         backward: asyncio.Task[None],
-    ) -> None:
+    ) -> bool:
+        """Pass requests on until the client says no more; return whether it may still be told something."""
         while True:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
             except asyncio.IncompleteReadError:
-                return
+                return False
             line = _line(head)
             self.seen[re.sub(r"/[0-9a-f]{64}\b", "/ID", line)] += 1
             if not _has_length(head):  # a stream: what follows is no request
                 engine.write(head)
                 await _copy(reader, engine)
-                return
+                return True
             length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
             content = head + (await reader.readexactly(int(length[1])) if length else b"")
 
@@ -163,10 +164,10 @@ class FaultyEngine:
                 await pass_on()
             elif not await fault(Request(line, content, client, pass_on, keep_answers=backward.cancel)):
                 client.transport.abort()
-                return
+                return False
             if b"upgrade: tcp" in head.lower():
                 await _copy(reader, engine)
-                return
+                return True
 
 
 def _line(head: bytes) -> str:

@@ -15,6 +15,7 @@ import arl_tangram as tangram
 from arl_tangram import DockerPool, ExecResult, Tangram
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.testing import assert_idle
+from cases.settled import timers
 from contract.sandbox_contract import mark, processes, until_there_is
 from docker_engine import EngineApi
 from integration.docker_managers import own_containers
@@ -87,11 +88,14 @@ async def cancel_at_random(cancels: int, boxes: int, seed: int) -> Cancels:
 
 @asynccontextmanager
 async def docker_runtime(url: str, image: str | None, **options: Any) -> AsyncIterator[Tangram]:
-    """Open a runtime of two cores of an engine; at its end all must be idle, and no container may be left."""
+    """Open a runtime of two cores of an engine; at its end all must be idle, and no container or timer may be left."""
+    before = set(timers())
     async with Tangram(DockerPool(**({"url": url, "image": image, "cores": 2, "memory_gib": 1} | options))) as tg:
         yield tg
         await until(lambda: tg.statistics().running == 0)
         assert_idle(tg)
+    left = set(timers()) - before
+    assert not left, f"timers are still set after the end: {left}"
     assert await asyncio.to_thread(own_containers, url) == [], "containers were left"
 
 

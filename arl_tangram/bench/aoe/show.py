@@ -32,7 +32,7 @@ def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
         "the answer less the command's own time as its shell tells it; the share: overhead / (execution + overhead),\n"
         "a ratio of sums. Clock: how long the callers waited beyond what the commands were asked to sleep, by\n"
         "another clock; the time in which a program starts counts as overhead there.\n"
-        f"About {about_s / 60:.0f} minutes.\n"
+        f"It takes about {max(1, round(about_s / 60))} min.\n"
     )
 
 

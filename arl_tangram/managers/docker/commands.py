@@ -7,7 +7,6 @@ import contextlib
 import errno
 import itertools
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from arl_tangram.managers.capture import Capture
 from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.answers import ContainerState, DaemonError
 from arl_tangram.managers.docker.limits import Limits
+from arl_tangram.managers.docker.scratch import Scratch
 from arl_tangram.managers.docker.session import Daemon, Exchange, Session, SessionError
 from arl_tangram.managers.docker.sessions import Sessions, SurvivorsError
 from arl_tangram.managers.environment import SANDBOX_VARIABLE
@@ -26,9 +26,7 @@ from arl_tangram.uninterrupted import finish_anyway
 KILLED_CODE = 137
 ATTEMPTS = 4  # of an idle session, or one that is being opened: what else is killed can take it along
 SHELL_GRACE_S = 1.0
-LONG_TEXT_BYTES = 1 << 15
 READ_BACK_S = 30.0
-_NO_FOLDER = "no folder of the container can be written to"
 
 
 class Engine(Daemon, Protocol):
@@ -126,7 +124,6 @@ class Commands:
         self._limits = limits
         # A shell hands no variables on that it could not set itself.
         self._odd_env = {name: value for name, value in env.items() if not script.is_plain(name) and name.isprintable()}
-        self._workdir = workdir
         self._keeps = channel == "session"
         self._sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits)
         self._numbers = itertools.count(1)
@@ -136,9 +133,7 @@ class Commands:
         self._has_opened = False
         self._left = False
         self._lost: str | None = None
-        self._scratch: str | None = None
-        self._stale: set[str] = set()
-        self._hidden = f".arl_tangram-{secrets.token_hex(6)}"
+        self._scratch = Scratch(self.shell, workdir)
 
     @property
     def may_be_alive(self) -> bool:
@@ -232,9 +227,8 @@ class Commands:
             except NotStartedError as error:
                 raise OSError(error.errno, os.strerror(error.errno), "a shell in the sandbox") from None
             try:
-                path = await self._feed(session, stdin)
-                redirection = script.Redirection(stdin=b"" if path else stdin, stdin_file=path)
-                line = await self._shortened(session, script.own(text, redirection))
+                redirection = await self._scratch.feed(session, stdin)
+                line = await self._scratch.shortened(session, script.own(text, redirection))
                 exchange = self._own[session] = session.begin(line, max_bytes)
             except SessionError as error:
                 self._sessions.give_back(session)
@@ -276,15 +270,16 @@ class Commands:
         """Prepare a command and begin it, in another session if one ends meanwhile."""
         number = next(self._numbers)
         env = {**env, script.EXEC_VARIABLE: _mark(number)}
-        folder = await self._folder() if command.spill or len(command.stdin) > script.INLINE_STDIN_BYTES else ""
+        stdin = bytes(command.stdin)
+        spill = await self._scratch.spill(number) if command.spill else None
+        if len(stdin) > script.INLINE_STDIN_BYTES:
+            await self._scratch.folder()  # with a session that is not taken yet
         for attempt in range(ATTEMPTS):
             session = await self._take(fresh=not self._keeps)
             try:
-                path = await self._feed(session, command.stdin)
-                spill = (f"{folder}/{number}.stdout", f"{folder}/{number}.stderr") if command.spill else None
-                redirection = script.Redirection(b"" if path else command.stdin, path, spill)
+                redirection = await self._scratch.feed(session, stdin, spill)
                 text = script.command(command.argv, cwd=command.cwd, env=env, redirection=redirection)
-                text = await self._shortened(session, text)
+                text = await self._scratch.shortened(session, text)
                 self.check()
                 check_open()
                 before_cpu_s = None if self._running or self._own or self.may_be_alive else self._limits.cpu_s()
@@ -312,45 +307,6 @@ class Commands:
             if number is not None and self._has_opened:
                 raise NotStartedError(number, "program") from error
             raise self._as_lost(error) from error
-
-    async def _feed(self, session: Session, stdin: bytes) -> str | None:
-        """Write long input to a file in the container, and return its path."""
-        if len(stdin) <= script.INLINE_STDIN_BYTES:
-            return None
-        path = await self._new_path()
-        await self._put(session, stdin, path)
-        return path
-
-    async def _shortened(self, session: Session, text: bytes) -> bytes:
-        """Return a short text that does the same, for a shell to which long text takes long."""
-        if not session.reads_bytes or len(text) <= LONG_TEXT_BYTES:
-            return text
-        path = await self._new_path()
-        await self._put(session, script.in_file(text, path), path)
-        return script.from_file(path)
-
-    async def _new_path(self) -> str:
-        return f"{await self._folder()}/{next(self._numbers)}.in"
-
-    async def _put(self, session: Session, data: bytes, path: str) -> None:
-        stale = set(self._stale)
-        self._stale.add(path)
-        await session.feed(data, path, stale)
-        self._stale -= {path, *stale}
-
-    async def _folder(self) -> str:
-        """Return a folder of ours in the container."""
-        if self._scratch is None:
-            places = b" ".join(map(script.quoted, ("/tmp", "/dev/shm", self._workdir)))
-            code, out, _ = await self.shell(
-                f'for d in "${{TMPDIR:-/tmp}}" {os.fsdecode(places)}; do\n'
-                f'  mkdir -p -m 700 "$d/{self._hidden}" && printf %s "$d/{self._hidden}" && exit\n'
-                "done\nexit 1\n"
-            )
-            if code:
-                raise OSError(errno.EROFS, _NO_FOLDER)
-            self._scratch = os.fsdecode(out)
-        return self._scratch
 
     async def _give_up(self, session: Session) -> None:
         """Take back a session in which nothing was begun; what was half fed to it could pass for a command."""
@@ -414,7 +370,8 @@ class Commands:
     async def _check_usable(self) -> None:
         """Open a new session: a container that is being killed loses its commands before it counts as ended."""
         try:
-            self._sessions.give_back(await self._take())
+            with contextlib.suppress(NotStartedError):  # there may be no shell any more
+                self._sessions.give_back(await self._take())
         except SandboxLostError:
             try:
                 await self._check_running()

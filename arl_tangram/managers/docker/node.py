@@ -33,6 +33,13 @@ from arl_tangram.managers.docker.probe import is_this_machine
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.warm import WarmPool
 from arl_tangram.managers.docker.watch import Death, Watch
+from arl_tangram.managers.docker.wording import (
+    channel_in_words,
+    daemon_in_words,
+    latency_in_words,
+    probe_in_words,
+    titled,
+)
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.lease import SandboxLease
@@ -45,6 +52,9 @@ LEAST_MEMORY_BYTES = 16 << 20  # its shells and their guard need about half of t
 READY_LIMIT_S = 30.0
 AWAY_LIMIT_S = 30.0  # how long an action waits for a daemon that is being restarted
 OOM_S = 3.0  # between an end for lack of memory and its news
+
+# Daemons and owners of this process that have closed and left containers there: the process lives, they do not.
+_abandoned: set[tuple[str, str]] = set()
 
 _logger = logging.getLogger(__name__)
 
@@ -175,35 +185,18 @@ class DockerNode:
 
     def describe(self) -> str:
         """Say in one line what it has, how grants are applied and why, and how commands are run."""
-        name = f"{self.name}: " if self.name else ""
-        probe = self._builder.probe
-        if probe is None:
-            how = "how grants are applied is found out with the first sandbox"
-        elif probe.is_direct:
-            how = f"grants are applied directly: {probe.reason}"
-        else:
-            how = f"grants are applied through its API: {probe.reason}"
-        channel = "shells that stay open" if self._settings.channel == "session" else "a shell for each command"
-        return (
-            f"{name}{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB, "
-            f"up to {self._max_sandboxes} sandboxes in containers of {self._engine.url} "
-            f"({'Podman' if self._info.is_podman else 'Docker'} {self._info.version}, "
-            f"cgroup version {self._info.cgroup_version}); {how}; commands run in {channel}"
-        )
+        has = f"{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB, up to {self._max_sandboxes} sandboxes"
+        daemon = f"{self._engine.url} ({daemon_in_words(self._info)})"
+        how = probe_in_words(self._builder.probe)
+        return f"{titled(self.name)}{has} in containers of {daemon}; {how}; {channel_in_words(self._settings.channel)}"
 
     def notes(self) -> tuple[str, ...]:
         """Return how fast the daemon has answered, and what could not be removed."""
-        name = f"daemon {self.name}" if self.name else "daemon"
-        told = [
-            f"{operation} {each.count} × {_in_time(each.p50_s)} (99 %: {_in_time(each.p99_s)})"
-            + (f", {each.failures} failed" if each.failures else "")
-            for operation, each in self.meter.read().items()
-            if each.count
-        ]
-        lines = [f"{name}: {'; '.join(told)}"] if told else []
+        told = [latency_in_words(self.meter.read())]
         if left := self._containers.left:
-            lines.append(f"{name}: {len(left)} containers could not be removed yet: {', '.join(c[:12] for c in left)}")
-        return tuple(lines)
+            ids = ", ".join(container_id[:12] for container_id in left)
+            told.append(f"{len(left)} containers could not be removed yet: {ids}")
+        return tuple(f"{titled(f'daemon {self.name}'.strip())}{line}" for line in told if line)
 
     @property
     def _said(self) -> str:
@@ -255,6 +248,9 @@ class DockerNode:
     async def _sweep(self) -> None:
         try:
             removed = await sweep(self._engine)
+            for url, owner in sorted(_abandoned):
+                if url == self._engine.url and not await self._containers.remove_all({OWNER: owner}):
+                    _abandoned.discard((url, owner))
         except DaemonError as error:
             _logger.warning("what dead owners may have left on %s cannot be removed: %s", self._said, error)
         else:
@@ -266,7 +262,10 @@ class DockerNode:
             left = await self._containers.remove_all({OWNER: self._owner})
         except DaemonError as error:
             left = list(self._containers.left)
+            _abandoned.add((self._engine.url, self._owner))
             _logger.warning("%s does not say which containers are left: %s", self._said, error)
+        if left:
+            _abandoned.add((self._engine.url, self._owner))
         for container_id in left:
             _logger.warning(
                 "container %s of %s is left behind; the next start of a DockerPool there removes it, and so does "
@@ -417,9 +416,3 @@ class DockerNode:
                 await asyncio.wait_for(self._back.wait(), AWAY_LIMIT_S)
             except TimeoutError as error:
                 raise SandboxLostError(f"{self._said} has not answered for {AWAY_LIMIT_S:g} s") from error
-
-
-def _in_time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"

@@ -295,6 +295,15 @@ def in_file(text: bytes, path: str) -> bytes:
     return b"rm -f %s </dev/null\n%s" % (quoted(path), text)
 
 
+def make_folder(name: str, places: Iterable[str]) -> str:
+    """Return a script of ours that makes a folder in the first place that permits it, and prints its path."""
+    return (
+        f'for arl_d in "${{TMPDIR:-/tmp}}" {os.fsdecode(_words(places))}; do\n'
+        f'  mkdir -p -m 700 "$arl_d/{name}" && printf %s "$arl_d/{name}" && exit\n'
+        "done\nexit 1\n"
+    )
+
+
 def take(size: int, path: str, stale: Iterable[str] = ()) -> bytes:
     """Return the text that writes the next `size` bytes of standard input to a file, between reporting `T` and `U`.
 

@@ -8,7 +8,7 @@ import errno
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -179,8 +179,8 @@ class Session:
         self._writing = asyncio.get_running_loop().create_task(self._write(text + script.END if "E" in parts else text))
         return exchange
 
-    async def feed(self, data: bytes, path: str, stale: set[str]) -> None:
-        """Write data to a file of the container, and forget the stale ones, which are removed first.
+    async def feed(self, data: bytes, path: str, stale: Collection[str] = ()) -> None:
+        """Write data to a file of the container; stale ones are removed first.
 
         Cancelled or failed, it leaves a session that must be ended: it could take the rest of the data for commands.
 
@@ -205,7 +205,6 @@ class Session:
         if self._refuses:
             raise OSError(errno.ENOSPC, "the container cannot keep the input", path)
         self.is_spoilt = False
-        stale.clear()
 
     async def end(self, limit_s: float) -> bool:
         """End an idle session, and nothing else; return whether it ended in time."""
@@ -322,7 +321,7 @@ class Session:
                 _resolve(self._ready)
             case "T", ():
                 _resolve(self._takes)
-            case ("U" | "V"), ():
+            case (("U" | "V"), ()):
                 self._refuses = report.kind == "V"
                 _resolve(self._took)
             case "S", (uptime,) if exchange is not None:

@@ -10,10 +10,10 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from arl_tangram.managers.docker.answers import DaemonError, ExecState
+from arl_tangram.managers.docker.script import HELLO
 
 SHELLS = {"dash": "dash", "busybox": "busybox", "bash": "bash"}
 NEVER = b"kill -9 -1"
@@ -27,6 +27,7 @@ class LocalStream:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._pieces: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(64)
+        self._pieces.put_nowait((1, HELLO))
         self._opened = False
         self.sent = bytearray()
         self._pumps = [
@@ -34,6 +35,11 @@ class LocalStream:
             for number, reader in ((1, process.stdout), (2, process.stderr))
         ]
         self._ending = asyncio.create_task(self._end())
+
+    @property
+    def pid(self) -> int:
+        """The shell, which leads a process group."""
+        return self._process.pid
 
     async def write(self, data: bytes) -> None:
         """Write; the first line, which makes a session of the shell, is left out."""
@@ -88,7 +94,6 @@ class LocalDaemon:
         self._shell.symlink_to(program)
         self._env = env
         self.streams: list[LocalStream] = []
-        self.on_open: Callable[[], None] = lambda: None
 
     async def open_exec(self, container_id: str, argv: list[str], *, env: object, workdir: str) -> LocalStream:
         """Start one."""

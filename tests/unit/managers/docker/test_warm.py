@@ -107,3 +107,15 @@ async def test_closing_ends_what_is_being_made() -> None:
     warm.refill()
     await asyncio.sleep(10)
     assert (maker.made, maker.at_once) == ([], 0)
+
+
+async def test_one_can_be_given_up_for_another_sandbox() -> None:
+    maker = Maker(most=1)
+    warm = pool(1, maker)
+    assert warm.give_up() is None
+    warm.refill()
+    await asyncio.sleep(2.1)
+    assert warm.give_up() is cast(Any, maker.made[0])
+    await asyncio.sleep(100)
+    assert len(warm) == 0, "the place is taken"
+    await warm.aclose()
