@@ -66,7 +66,7 @@ class Tangram:
     an event loop opens it with `with`: then it has a loop on a thread of its own.
 
     Args:
-        resources: at most one pool of cores (`LocalPool`) and any number of `Quota`.
+        resources: at most one pool of cores (`LocalPool`, `DockerPool`) and any number of `Quota`.
         policy: how candidates share the cores, or a function of your own that plans a `policies.Group`;
             `policies.elastic()` by default.
         order: who comes first among those of one priority: `"fcfs"`, in order of arrival; `"shortest"`, expected to be
@@ -74,8 +74,8 @@ class Tangram:
         trace: a path to write a JSONL trace to, or a `Sink`, or None.
         kill_grace_s: seconds that a cancelled body has to end before its caller is answered without it.
         max_threads: plain function bodies that may run at once, those that never return included.
-        max_processes: bodies that may run in worker processes at once; by default twice as many as there are cores,
-            and at least 8. As many workers as there are cores are kept while they are idle.
+        max_processes: bodies that may run in worker processes at once; by default twice as many as the pool has
+            cores of this machine, and at least 8. As many workers as there are such cores are kept while they are idle.
 
     Raises:
         ConfigurationError: pools, quotas or options that cannot work.

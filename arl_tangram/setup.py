@@ -92,7 +92,9 @@ def checked(
 
 
 def cores_of(cpu: CpuManager | None) -> int:
-    """Return how many cores there are: those of all nodes of the pool, else those that this process may use."""
-    dimensions = cpu.dimensions() if cpu is not None else ()
-    offered = [d.capacity // d.scale for d in dimensions if resource_of(d.name) == CPU]
-    return sum(offered) if offered else len(os.sched_getaffinity(0))
+    """Return how many cores host bodies have: those of the node that is this machine, else those of this process."""
+    host = None if cpu is None else cpu.host_node()
+    if cpu is None or host is None:
+        return len(os.sched_getaffinity(0))
+    offered = [d.capacity // d.scale for d in cpu.dimensions() if resource_of(d.name) == CPU]
+    return offered[host]

@@ -16,7 +16,7 @@ from integration.docker_managers import docker_manager, own_containers
 
 # What has to do with how commands are run; the rest is the same whatever the channel.
 OF_THE_CHANNEL = re.compile(
-    "exit_code|streams|stdin|arguments|environment|concurrent|times|program|missing_cwd|output|spilled|grandchild"
+    "exit_code|streams|stdin|touches|beyond|environment|concurrent|times|program|missing_cwd|output|spilled|grandchild"
     "|timeout|cancel|clean|usage|closing"
 )
 

@@ -56,7 +56,7 @@ class Mark:
 
 async def read_mark() -> Mark:
     """Return the mark of this machine."""
-    return await anyio.to_thread.run_sync(_read_mark)
+    return await anyio.to_thread.run_sync(this_mark)
 
 
 async def sweep(engine: Engine) -> int:
@@ -101,7 +101,8 @@ def _is_left(container: Listed, mark: Mark, now_s: float) -> bool:
     return container.state in ("exited", "dead")
 
 
-def _read_mark() -> Mark:
+def this_mark() -> Mark:
+    """Return the mark of this machine; blocks."""
     # Clones of a machine may share each of these, but hardly all of them. Were the mark of a machine to change, its
     # containers would count as another's: they go when they have stopped.
     parts = [socket.gethostname(), f"{uuid.getnode():x}", _content("/etc/machine-id")]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from arl_tangram.errors import ConfigurationError, UsageError
+import anyio.to_thread
+
+from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
 from arl_tangram.managers.docker import options
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
-from arl_tangram.managers.docker.labels import read_mark
 from arl_tangram.managers.docker.latency import Latency
-from arl_tangram.managers.docker.node import DockerNode
-from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.host.owner import new_name
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_whole
 from arl_tangram.model.topology import Dimension, node_of, resource_of
 from arl_tangram.uninterrupted import finish_anyway
+
+if TYPE_CHECKING:
+    from arl_tangram.managers.docker.labels import Mark
+    from arl_tangram.managers.docker.node import DockerNode
 
 
 class DockerManager:
@@ -35,9 +39,10 @@ class DockerManager:
         Raises:
             ConfigurationError: a daemon cannot be used, or has less than was asked of it.
         """
-        owner, mark, numbers = new_name(), await read_mark(), itertools.count(1)
+        node_class, mark = await anyio.to_thread.run_sync(_load)
+        owner, numbers = new_name(), itertools.count(1)
         self._nodes = tuple(
-            DockerNode(number, host, self._settings, owner=owner, mark=mark, numbers=numbers)
+            node_class(number, host, self._settings, owner=owner, mark=mark, numbers=numbers)
             for number, host in enumerate(self._hosts)
         )
         for node in self._nodes:
@@ -126,9 +131,10 @@ class DockerManager:
             UsageError: a host body, and no node is this machine.
         """
         if sandbox is not None:
-            if not isinstance(sandbox, DockerSandbox):
-                raise UsageError(f"{sandbox!r} is no sandbox of this pool")
-            return self._prepared()[sandbox.node].lease(milli_cores, sandbox, again=again)
+            for node in self._prepared():
+                if node.has(sandbox):
+                    return node.lease(milli_cores, sandbox, again=again)
+            raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         number = self.host_node()
         if number is None:
             raise UsageError("no daemon of this DockerPool runs on this machine, so it has no cores for a host body")
@@ -159,6 +165,17 @@ class DockerManager:
 
     async def _close(self) -> None:
         await asyncio.gather(*(node.aclose() for node in self._nodes))
+
+
+def _load() -> tuple[type[DockerNode], Mark]:
+    """Import what talks to daemons, and read the mark of this machine; blocks.
+
+    Not before it is needed, and not on the event loop: aiohttp takes as long to import as all the rest.
+    """
+    from arl_tangram.managers.docker.labels import this_mark  # noqa: PLC0415
+    from arl_tangram.managers.docker.node import DockerNode  # noqa: PLC0415
+
+    return DockerNode, this_mark()
 
 
 def _leeway(host: HostSettings) -> int:

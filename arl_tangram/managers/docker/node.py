@@ -8,6 +8,9 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TypeGuard
+
+import anyio.to_thread
 
 from arl_tangram.errors import (
     AllocationError,
@@ -43,7 +46,7 @@ from arl_tangram.managers.docker.wording import (
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.lease import SandboxLease
-from arl_tangram.managers.manager import CpuLease, in_words
+from arl_tangram.managers.manager import CpuLease, ManagedSandbox, in_words
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
@@ -111,7 +114,8 @@ class DockerNode:
             ConfigurationError: it cannot be used.
         """
         self._info = await self._engine.open()
-        self._machine = read_machine() if is_this_machine(self._engine.url, self._info) else None
+        is_here = is_this_machine(self._engine.url, self._info)
+        self._machine = await anyio.to_thread.run_sync(read_machine) if is_here else None
 
     @property
     def is_here(self) -> bool:
@@ -330,10 +334,12 @@ class DockerNode:
 
     # leases
 
+    def has(self, sandbox: ManagedSandbox) -> TypeGuard[DockerSandbox]:
+        """Whether a sandbox is one of its own, and not closed."""
+        return isinstance(sandbox, DockerSandbox) and self._sandboxes.get(sandbox.container.id) is sandbox
+
     def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool) -> CpuLease:
         """Apply a grant; see `DockerManager.lease`."""
-        if sandbox is not None and self._sandboxes.get(sandbox.container.id) is not sandbox:
-            raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         if not self._core_watch.is_following and self._builder.available is not None:
             self._core_watch.follow(self._builder.available)
         self._core_watch.look()  # no core is given away that is offline now

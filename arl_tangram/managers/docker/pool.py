@@ -9,6 +9,7 @@ from typing import cast
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker import options
 from arl_tangram.managers.docker.declared import ChannelKind, Grants, HostSettings, Pull, SandboxSettings
+from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.manager import CpuManager
 
 
@@ -114,9 +115,6 @@ class DockerPool:
 
     def manager(self) -> CpuManager:
         """Return a new manager of this pool; it does nothing before its `prepare`."""
-        # Not before it is needed: aiohttp takes as long to import as all the rest.
-        from arl_tangram.managers.docker.manager import DockerManager  # noqa: PLC0415
-
         return DockerManager(self._hosts, self._settings)
 
     def _host_settings(self) -> tuple[HostSettings, ...]:
