@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import arl_tangram as tangram
@@ -58,10 +58,12 @@ class Cancels:
     Attributes:
         survivors: processes that were there afterwards.
         unusable: sandboxes that did not run the next command.
+        containers: in which it was.
     """
 
     survivors: int = 0
     unusable: int = 0
+    containers: list[str] = field(default_factory=list[str])
 
 
 async def cancel_at_random(cancels: int, boxes: int, seed: int) -> Cancels:
@@ -70,6 +72,7 @@ async def cancel_at_random(cancels: int, boxes: int, seed: int) -> Cancels:
 
     async def in_one_box() -> None:
         async with tangram.trajectory():
+            found.containers.append((await container()).container.id)
             for _ in range(cancels // boxes):
                 mine = mark()
                 running = asyncio.ensure_future(command("sh", "-c", EVERYWHERE.format(mine)))
