@@ -34,7 +34,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/host/cgroup.py", "freeze", "one write to a cgroup file, which does not wait: 0.1 ms"),
     Exemption("managers/host/cgroup.py", "thaw", "the same"),
     Exemption("managers/host/cgroup.py", "is_frozen", "one file of a cgroup, 0.01 ms"),
-    Exemption("managers/docker/direct_limits.py", "want", "a grant is two writes and two reads of cgroup files, 0.05 ms"),
+    Exemption("managers/docker/direct_limits.py", "want", "a grant is two writes and two reads of files, 0.05 ms"),
     Exemption("managers/docker/group.py", "find_group", "reads a few files of /proc, once per sandbox: 1 ms"),
     Exemption("managers/docker/group.py", "check_writable", "asks for three permissions, once per daemon"),
     Exemption("managers/docker/group.py", "processes", "what is left of a session: one file of a cgroup, 0.02 ms"),

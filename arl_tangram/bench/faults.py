@@ -27,7 +27,7 @@ from arl_tangram.bench.faults_runs import Results, run_cases
 from arl_tangram.bench.faults_trainer import Row
 from arl_tangram.bench.faults_watch import Ending
 from arl_tangram.bench.machine import Machine, read_machine
-from arl_tangram.machine_image.build import image_of_this_machine
+from arl_tangram.machine_image import image_of_this_machine
 
 IMAGE = "arl_tangram-faults"
 

@@ -10,7 +10,7 @@ from rich.console import Console
 import arl_tangram as tangram
 from arl_tangram.demo.comparison import CORES
 from arl_tangram.demo.progress import import_shown
-from arl_tangram.machine_image.build import image_of_this_machine
+from arl_tangram.machine_image import image_of_this_machine
 from arl_tangram.managers.manager import CpuPool
 
 IMAGE = "arl_tangram-demo"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram.machine_image.build import image_of_this_machine
-from arl_tangram.machine_image.python_files import interpreter
+from arl_tangram.machine_image import image_of_this_machine, interpreter
 from arl_tangram.managers.docker.declared import Grants
 
 PYTHON = interpreter()

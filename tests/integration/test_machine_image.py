@@ -9,8 +9,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.machine_image.build import image_of_this_machine
-from arl_tangram.machine_image.python_files import interpreter
+from arl_tangram.machine_image import image_of_this_machine, interpreter
 from docker_engine import EngineApi
 
 PYTHON = interpreter()

@@ -21,7 +21,7 @@ from arl_tangram.bench.aoe.plan import FULL, MODES, QUICK, GrantKind, Mode, Plan
 from arl_tangram.bench.aoe.progress import shown
 from arl_tangram.bench.aoe.suspending import Suspension, suspend_and_resume
 from arl_tangram.bench.machine import Machine, read_machine
-from arl_tangram.machine_image.build import image_of_this_machine
+from arl_tangram.machine_image import image_of_this_machine
 
 IMAGE = "arl_tangram-bench"
 
