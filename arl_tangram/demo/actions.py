@@ -6,7 +6,7 @@ from pathlib import Path
 
 import arl_tangram as tangram
 from arl_tangram.demo.search_api import Refused, SearchApi
-from arl_tangram.machine_image import interpreter
+from arl_tangram.machine_image.python_files import interpreter
 
 _TOOLS = Path(__file__).with_name("agent_tools")
 _ENVIRONMENT = {

@@ -85,7 +85,9 @@ async def cancel_at_random(cancels: int, boxes: int, seed: int) -> Cancels:
                 found.survivors += len(processes(f"sleep\0{mine}"))
                 found.unusable += (await command("echo", "on")).stdout != b"on\n"
 
-    await asyncio.gather(*(in_one_box() for _ in range(boxes)))
+    async with asyncio.TaskGroup() as side_by_side:
+        for _ in range(boxes):
+            side_by_side.create_task(in_one_box())
     return found
 
 

@@ -10,8 +10,6 @@ import pytest
 from docker_images import Images
 from integration.docker_actions import cancel_at_random, docker_runtime
 
-CANCELS = 120
-
 
 def groups_of(containers: list[str]) -> list[Path]:
     """Return the cgroups of containers, and those inside of them, that are there."""
@@ -20,12 +18,14 @@ def groups_of(containers: list[str]) -> list[Path]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("grants", "channel"), [("direct", "session"), ("api", "session"), ("direct", "exec")], ids=lambda each: each
+    ("grants", "channel", "cancels"),
+    [("direct", "session", 120), ("api", "session", 120), ("direct", "exec", 40)],
+    ids=["direct", "api", "gated"],
 )
 async def test_commands_that_are_cancelled_at_random_leave_nothing(
-    docker_url: str, images: Images, grants: str, channel: str
+    docker_url: str, images: Images, grants: str, channel: str, cancels: int
 ) -> None:
     async with docker_runtime(docker_url, images.busybox, grants=grants, channel=channel):
-        found = await cancel_at_random(CANCELS, boxes=4, seed=120)
+        found = await cancel_at_random(cancels, boxes=4, seed=120)
         assert (found.survivors, found.unusable) == (0, 0)
     assert await asyncio.to_thread(groups_of, found.containers) == []

@@ -71,6 +71,8 @@ class ApiLimits:
 
     def want(self, grant: Placement | None) -> None:
         """Remember it, and begin; see `Limits.want`."""
+        if self._closed:  # a lease that outlives its sandbox gives back what nobody needs
+            return
         self._grant = grant
         self._failure = None
         if self._becoming_idle is not None:

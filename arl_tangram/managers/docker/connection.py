@@ -1,20 +1,17 @@
-"""Requests to one daemon: deadlines, errors and durations; the one module that knows aiodocker and aiohttp."""
+"""Requests to one daemon and their answers, as bytes; the one module that knows aiodocker and aiohttp."""
 
 # aiodocker has no public way to set limits of a container, to end only one direction of a stream or to time a request.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import importlib.util
 import json
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
 
 import aiohttp
 from aiodocker import Docker, DockerError
@@ -22,34 +19,15 @@ from aiodocker.exceptions import DockerContextError
 from aiodocker.ssh import SSHConnector
 
 from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.docker.answers import DaemonError, EngineVersion, Kind, mapping, read_version, text
+from arl_tangram.managers.docker.answers import DaemonError, EngineVersion, Kind, read_version
+from arl_tangram.managers.docker.calls import Calls
+from arl_tangram.managers.docker.failures import check_progress, explain, one_line
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.location import Location, find_socket, parse, sockets
 from arl_tangram.managers.docker.stream import ExecStream, Frames
-from arl_tangram.uninterrupted import settled
 
 NEWEST_API = (1, 44)  # later ones are not used, so that a newer daemon changes nothing; those that need one get it
-LINE_BYTES = 1 << 20
 _NEVER = aiohttp.ClientTimeout()  # aiohttp's own deadlines cancel the task, which what must not be cancelled ignores
-
-T = TypeVar("T")
-
-
-class _Call(asyncio.Task[T]):
-    """A request under way: it ends at its deadline or when its caller is cancelled, and by nothing else.
-
-    `asyncio.run` cancels all tasks at its end. Clean-up that goes on then needs its requests.
-    """
-
-    is_stopped = False
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        return self.is_stopped and super().cancel(msg)
-
-    async def stop(self) -> None:
-        self.is_stopped = True
-        self.cancel()
-        await settled(self)
 
 
 def locate(url: str | None) -> Location:
@@ -80,8 +58,7 @@ class Connection:
             MissingExtraError: it is ssh, and what that needs is not installed.
         """
         self.location = location
-        self._meter = meter
-        self._clock = asyncio.get_running_loop().time
+        self._calls = Calls(meter)
         self._session = aiohttp.ClientSession(
             connector=_connector(location), timeout=_NEVER, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=1 << 18
         )
@@ -101,7 +78,7 @@ class Connection:
         try:
             version = read_version(await self.json("version", "GET", "version", timeout_s=timeout_s, versioned=False))
         except (DaemonError, ValueError) as error:
-            raise ConfigurationError(_explain(self.location, error, timeout_s)) from error
+            raise ConfigurationError(explain(self.location, error, timeout_s)) from error
         api = max(version.least_api, min(version.api, NEWEST_API))
         self._docker.api_version = f"v{api[0]}.{api[1]}"
         return version
@@ -142,7 +119,7 @@ class Connection:
                     answer = await response.read()
                 return json.loads(answer) if answer.strip() else None
 
-        return await self.timed(operation, work(), timeout_s)
+        return await self._calls.timed(operation, work(), timeout_s)
 
     async def progress(
         self,
@@ -166,9 +143,9 @@ class Connection:
                 async with response:
                     while line := await response.content.readline():
                         if line.strip():
-                            _check_progress(json.loads(line))
+                            check_progress(json.loads(line))
 
-        await self.timed(operation, work(), timeout_s)
+        await self._calls.timed(operation, work(), timeout_s)
 
     @asynccontextmanager
     async def lines(
@@ -179,7 +156,7 @@ class Connection:
         Raises:
             DaemonError: it failed, or (iterating) it ended.
         """
-        response = await self.timed(
+        response = await self._calls.timed(
             operation, self._ask("GET", path, params=params), timeout_s, discard=aiohttp.ClientResponse.close
         )
         try:
@@ -196,7 +173,7 @@ class Connection:
             DaemonError: it failed.
         """
         idle = aiohttp.ClientTimeout(sock_read=timeout_s)  # of all kinds, this one cancels no task
-        response = await self.timed(
+        response = await self._calls.timed(
             operation, self._ask("GET", path, params=params, timeout=idle), timeout_s,
             discard=aiohttp.ClientResponse.close,
         )  # fmt: skip
@@ -229,47 +206,7 @@ class Connection:
                 raise DaemonError("failed", status, f"the daemon gave no stream for a process, but status {status}")
             return stream
 
-        return await self.timed(operation, work(), timeout_s, discard=ExecStream.close)
-
-    async def timed(
-        self,
-        operation: str,
-        work: Coroutine[Any, Any, T],
-        timeout_s: float,
-        *,
-        discard: Callable[[T], None] | None = None,
-    ) -> T:
-        """Do something by a deadline and note how long it took; works in a task that cannot be cancelled, too.
-
-        Args:
-            operation: what to note it as.
-            work: what to do.
-            timeout_s: the deadline.
-            discard: what to do with a result that comes when nobody wants it any more.
-
-        Raises:
-            DaemonError: `late`, or what the work raised.
-        """
-        begun_s, ok = self._clock(), False
-        call = _Call(work, loop=asyncio.get_running_loop())
-        try:
-            await asyncio.wait([call], timeout=timeout_s)
-            if not call.done():
-                await call.stop()
-                raise DaemonError("late", 0, f"the daemon has not answered to {operation} within {timeout_s:g} s")
-            result = call.result()
-            ok = True
-            return result
-        except DaemonError as error:
-            ok = error.kind == "refused"  # an answer, too
-            raise
-        except asyncio.CancelledError:
-            await call.stop()
-            raise
-        finally:
-            if not ok and call.done() and not call.cancelled() and call.exception() is None and discard is not None:
-                discard(call.result())
-            self._meter.add(operation, self._clock() - begun_s, ok=ok)
+        return await self._calls.timed(operation, work(), timeout_s, discard=ExecStream.close)
 
     async def _ask(
         self,
@@ -360,54 +297,16 @@ def _converted() -> Generator[None]:
         if error.status == 900:  # aiodocker's own
             raise DaemonError("gone", 0, f"the daemon cannot be reached: {_why(error)}") from error
         kind: Kind = "refused" if error.status // 100 == 4 else "failed"
-        raise DaemonError(kind, error.status, _one_line(error.message)) from error
+        raise DaemonError(kind, error.status, one_line(error.message)) from error
     except TimeoutError as error:
-        raise DaemonError("late", 0, f"the daemon has stopped answering: {_one_line(error)}") from error
+        raise DaemonError("late", 0, f"the daemon has stopped answering: {one_line(error)}") from error
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
-        raise DaemonError("gone", 0, f"the connection to the daemon broke: {_one_line(error)}") from error
+        raise DaemonError("gone", 0, f"the connection to the daemon broke: {one_line(error)}") from error
     except (aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise DaemonError("failed", 0, f"the daemon's answer makes no sense: {_one_line(error)}") from error
-
-
-def _check_progress(report: object) -> None:
-    """Raise if a report of progress tells an error, which it does after a status of 200."""
-    told = text(report, "error", "") or text(mapping(report, "errorDetail"), "message", "")
-    if told:
-        raise DaemonError("failed", 200, _one_line(told))
-
-
-def _explain(location: Location, error: Exception, timeout_s: float) -> str:
-    """Say why a daemon cannot be used, and what to do."""
-    url = location.url
-    if isinstance(error, DaemonError) and error.kind == "late":
-        return f"the Docker daemon at {url} has not answered within {timeout_s:g} s"
-    match _errno(error):
-        case errno.EACCES | errno.EPERM:
-            return (
-                f"user {os.getuid()} may not use the Docker daemon at {url}: become a member of the group that owns "
-                "the socket (usually `docker`), or run a rootless daemon and give its url"
-            )
-        case errno.ENOENT | errno.ENOTDIR:
-            return f"there is no socket at {location.socket}: start the Docker daemon there, or give the url of another"
-        case errno.ECONNREFUSED:
-            return f"nothing listens at {url}: start the Docker daemon there, or give the url of another"
-        case _:
-            return f"the Docker daemon at {url} cannot be used: {_one_line(error)}"
+        raise DaemonError("failed", 0, f"the daemon's answer makes no sense: {one_line(error)}") from error
 
 
 def _why(error: BaseException) -> str:
     """Say what the operating system said, of an error that the client libraries have wrapped."""
     found = error.__context__
-    return _one_line(found.os_error if isinstance(found, aiohttp.ClientConnectorError) else found or error)
-
-
-def _errno(error: BaseException | None) -> int | None:
-    while error is not None:
-        if isinstance(error, OSError) and error.errno is not None:
-            return error.errno
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _one_line(said: object) -> str:
-    return " ".join(str(said).split())[:1000] or type(said).__name__
+    return one_line(found.os_error if isinstance(found, aiohttp.ClientConnectorError) else found or error)

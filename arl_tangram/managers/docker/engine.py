@@ -1,12 +1,10 @@
-"""What a daemon is asked for: containers, processes in them, files, images and events."""
+"""One daemon: finds it, and asks it for containers and for processes in them, a few at a time."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
-from urllib.parse import quote
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 import anyio.to_thread
@@ -21,18 +19,22 @@ from arl_tangram.managers.docker.answers import (
     ExecState,
     ImageConfig,
     Listed,
-    read_event,
     read_exec,
-    read_image,
     read_info,
     read_list,
     read_state,
     text,
     version_pair,
 )
+from arl_tangram.managers.docker.calls import QUICK_S, SLOW_S
 from arl_tangram.managers.docker.connection import Connection, locate
+from arl_tangram.managers.docker.events import hear_events
+from arl_tangram.managers.docker.failures import understood
+from arl_tangram.managers.docker.file_requests import FileRequests
+from arl_tangram.managers.docker.image_requests import ImageRequests
 from arl_tangram.managers.docker.lanes import Lane, Urgency
 from arl_tangram.managers.docker.latency import LatencyMeter
+from arl_tangram.managers.docker.naming import label_filter
 from arl_tangram.managers.docker.stream import ExecStream
 from arl_tangram.managers.docker.undo import Undo
 from arl_tangram.uninterrupted import finish_anyway
@@ -43,20 +45,15 @@ __all__ = [
     "Listed",
 ]  # fmt: skip
 
-QUICK_S = 30.0  # a request that does little; on a busy machine the daemon takes seconds even for these
-SLOW_S = 60.0  # creating, starting, removing
 EXEC_S = 30.0
-ARCHIVE_S = 600.0
 EXEC_START_S = 5.0  # how long a process that prints nothing counts as being started
 EXECS_PER_CORE = 4
 BUILDS_PER_CORE = 2
 CLOSE_S = 15.0
 PODMAN_WITH_UPDATE = (4, 3)
 
-T = TypeVar("T")
 
-
-class Engine:
+class Engine(FileRequests, ImageRequests):
     """One daemon, for one event loop.
 
     Every call has a deadline (`timeout_s`), which begins when it is sent: before that it may wait for its turn, since
@@ -131,7 +128,7 @@ class Engine:
         """Return what the daemon says of itself and its machine."""
         answer = await self._connection.json("info", "GET", "info", timeout_s=timeout_s)
         assert self._version is not None
-        return _read(read_info, answer, self._version, self._connection.api_version)
+        return understood(read_info, answer, self._version, self._connection.api_version)
 
     def events(
         self,
@@ -151,18 +148,7 @@ class Engine:
             since_s: second of the daemon's clock from which on past events are told first.
             timeout_s: until the daemon begins to answer.
         """
-        return self._events(labels, actions, since_s, timeout_s)
-
-    @asynccontextmanager
-    async def _events(
-        self, labels: Mapping[str, str], actions: Sequence[str], since_s: int | None, timeout_s: float
-    ) -> AsyncGenerator[AsyncIterator[ContainerEvent]]:
-        filters: dict[str, list[str]] = {"type": ["container"], "label": _label_filter(labels)}
-        if actions:
-            filters["event"] = [*actions]
-        params = {"filters": json.dumps(filters)} | ({} if since_s is None else {"since": str(since_s)})
-        async with self._connection.lines("events", "events", timeout_s=timeout_s, params=params) as lines:
-            yield _Events(lines)
+        return hear_events(self._connection, labels, actions, since_s=since_s, timeout_s=timeout_s)
 
     # containers
 
@@ -178,7 +164,7 @@ class Engine:
         answer = await self._connection.json(
             "create", "POST", "containers/create", params={"name": name}, body=config, timeout_s=timeout_s
         )
-        return _read(text, answer, "Id")
+        return understood(text, answer, "Id")
 
     async def start(self, container_id: str, *, timeout_s: float = SLOW_S) -> None:
         """Start a container. Cancelled, or without an answer that tells the outcome, it removes the container."""
@@ -192,7 +178,7 @@ class Engine:
     async def inspect(self, container_id: str, *, timeout_s: float = QUICK_S) -> ContainerState:
         """Return how a container is."""
         path = f"containers/{container_id}/json"
-        return _read(read_state, await self._connection.json("inspect", "GET", path, timeout_s=timeout_s))
+        return understood(read_state, await self._connection.json("inspect", "GET", path, timeout_s=timeout_s))
 
     async def remove(self, container_id: str, *, timeout_s: float = SLOW_S) -> None:
         """Kill what runs in a container, and remove it with its volumes; one that is not there is no error."""
@@ -253,9 +239,9 @@ class Engine:
 
     async def list(self, labels: Mapping[str, str], *, all: bool = True, timeout_s: float = QUICK_S) -> list[Listed]:  # noqa: A002 - the word of the daemon
         """Return the containers with these labels (an empty value stands for any); `all`: also what has ended."""
-        params = {"filters": json.dumps({"label": _label_filter(labels)}), "all": "1" if all else "0"}
+        params = {"filters": json.dumps({"label": label_filter(labels)}), "all": "1" if all else "0"}
         answer = await self._connection.json("list", "GET", "containers/json", params=params, timeout_s=timeout_s)
-        return _read(read_list, answer)
+        return understood(read_list, answer)
 
     # processes in containers
 
@@ -282,7 +268,7 @@ class Engine:
         try:
             path = f"containers/{container_id}/exec"
             answer = await self._connection.json("exec_create", "POST", path, body=body, timeout_s=timeout_s)
-            exec_id = _read(text, answer, "Id")
+            exec_id = understood(text, answer, "Id")
             return await self._connection.hijack(
                 "exec_start", f"exec/{exec_id}/start", body={"Detach": False, "Tty": False}, exec_id=exec_id,
                 on_first=leave, timeout_s=timeout_s,
@@ -294,83 +280,7 @@ class Engine:
     async def exec_state(self, exec_id: str, *, timeout_s: float = QUICK_S) -> ExecState:
         """Return how a process is that was started in a container."""
         answer = await self._connection.json("exec_inspect", "GET", f"exec/{exec_id}/json", timeout_s=timeout_s)
-        return _read(read_exec, answer)
-
-    # files
-
-    async def put_archive(
-        self, container_id: str, path: str, chunks: AsyncIterable[bytes], *, timeout_s: float = ARCHIVE_S
-    ) -> None:
-        """Unpack a tar stream below a folder of a container, which must be there.
-
-        Raises:
-            DaemonError: it failed, or a folder would replace something else, or something else a folder.
-            Exception: what iterating over the chunks raised.
-        """
-        source = _Source(chunks)
-        try:
-            await self._connection.json(
-                "put_archive", "PUT", f"containers/{container_id}/archive",
-                params={"path": path, "noOverwriteDirNonDir": "1"}, content=source, timeout_s=timeout_s,
-            )  # fmt: skip
-        except DaemonError:
-            source.check()
-            raise
-
-    def get_archive(self, container_id: str, path: str, *, timeout_s: float = QUICK_S) -> AsyncGenerator[bytes, None]:
-        """Return a tar stream of a file or folder of a container; in `contextlib.aclosing` unless read to its end.
-
-        Args:
-            container_id: which one.
-            path: what to get; the names in the stream begin with the last part of it.
-            timeout_s: deadline for each piece.
-        """
-        return self._connection.chunks(
-            "get_archive", f"containers/{container_id}/archive", params={"path": path}, timeout_s=timeout_s
-        )
-
-    # images
-
-    async def has_image(self, ref: str, *, timeout_s: float = QUICK_S) -> bool:
-        """Return whether the daemon has an image."""
-        path = f"images/{_quoted(ref)}/json"
-        return await self._connection.json("image", "GET", path, timeout_s=timeout_s, accept=(404,)) is not None
-
-    async def image_config(self, ref: str, *, timeout_s: float = QUICK_S) -> ImageConfig:
-        """Return what an image says about its containers."""
-        path = f"images/{_quoted(ref)}/json"
-        return _read(read_image, await self._connection.json("image", "GET", path, timeout_s=timeout_s))
-
-    async def pull(self, ref: str, *, auth: str = "", timeout_s: float = ARCHIVE_S) -> None:
-        """Get an image from its registry.
-
-        Args:
-            ref: its name; without a tag or digest, the tag `latest`.
-            auth: what the header X-Registry-Auth is to say; empty for nothing.
-            timeout_s: the deadline.
-        """
-        name, tag = split_reference(ref)
-        headers = {"X-Registry-Auth": auth} if auth else None
-        params = {"fromImage": name} | ({"tag": tag} if tag else {})
-        await self._connection.progress("pull", "images/create", params=params, headers=headers, timeout_s=timeout_s)
-
-    async def import_image(self, chunks: AsyncIterable[bytes], ref: str, *, timeout_s: float = ARCHIVE_S) -> None:
-        """Make an image of a tar stream of its files."""
-        source = _Source(chunks)
-        name, tag = split_reference(ref)
-        try:
-            await self._connection.progress(
-                "import", "images/create", params={"fromSrc": "-", "repo": name, "tag": tag}, content=source,
-                timeout_s=timeout_s,
-            )  # fmt: skip
-        except DaemonError:
-            source.check()
-            raise
-
-    async def remove_image(self, ref: str, *, timeout_s: float = SLOW_S) -> None:
-        """Remove an image; one that is not there is no error."""
-        path = f"images/{_quoted(ref)}"
-        await self._connection.json("remove_image", "DELETE", path, timeout_s=timeout_s, accept=(404,))
+        return understood(read_exec, answer)
 
     # inside
 
@@ -384,65 +294,3 @@ class Engine:
         await self._undo.aclose(CLOSE_S)
         await connection.aclose()
         await self._undo.settled()
-
-
-class _Source:
-    """Chunks to be sent, and what iterating over them raised: the client library tells only that sending failed."""
-
-    def __init__(self, chunks: AsyncIterable[bytes]) -> None:
-        self._chunks = chunks
-        self._error: Exception | None = None
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._chunks:
-                yield chunk
-        except Exception as error:
-            self._error = error
-            raise
-
-    def check(self) -> None:
-        """Raise what was raised."""
-        if self._error is not None:
-            raise self._error
-
-
-class _Events:
-    """The events of a stream."""
-
-    def __init__(self, lines: AsyncIterator[object]) -> None:
-        self._lines = lines
-
-    def __aiter__(self) -> _Events:
-        return self
-
-    async def __anext__(self) -> ContainerEvent:
-        while True:
-            event = _read(read_event, await anext(self._lines))
-            if event is not None:
-                return event
-
-
-def split_reference(ref: str) -> tuple[str, str]:
-    """Return the name and the tag of an image; with a digest, all of it and no tag."""
-    if "@" in ref:
-        return ref, ""
-    name, colon, tag = ref.rpartition(":")
-    if not colon or "/" in tag:  # the colon, if any, stands before the port of a registry
-        return ref, "latest"
-    return name, tag
-
-
-def _read(reader: Callable[..., T], *answer: object) -> T:
-    try:
-        return reader(*answer)
-    except ValueError as error:
-        raise DaemonError("failed", 0, f"the daemon's answer makes no sense: {error}") from error
-
-
-def _label_filter(labels: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" if value else name for name, value in labels.items()]
-
-
-def _quoted(ref: str) -> str:
-    return quote(ref, safe="/:@")

@@ -19,7 +19,8 @@ from arl_tangram.errors import (
 )
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
-from arl_tangram.managers.docker.commands import Command, Commands, NotStartedError
+from arl_tangram.managers.docker.command import Command, NotStartedError
+from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.containers import Container
 from arl_tangram.managers.docker.files import Files
 from arl_tangram.managers.docker.limits import Limits

@@ -5,99 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import re
 import secrets
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 import anyio
 
 from arl_tangram.managers.capture import Capture
 from arl_tangram.managers.docker import script
-from arl_tangram.managers.docker.answers import DaemonError, ExecState
+from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.daemon import Daemon, Stream
+from arl_tangram.managers.docker.exchange import Exchange, cpu_seconds
 from arl_tangram.managers.docker.group import SessionGroup
 from arl_tangram.managers.docker.sentinel import Report, ReportFinder
 from arl_tangram.uninterrupted import in_thread
 
 OPEN_LIMIT_S = 60.0
 POLL_S = 0.005  # the daemon prints the first output of a process before it tells its number, by very little
-TICK_S = 0.01  # of /proc/uptime
 YIELD_BYTES = 1 << 18
 _COMPLAINT_BYTES = 4096
-_MINUTES = re.compile(r"(\d+)m([\d.]+)s")
-
-
-class Stream(Protocol):
-    """The standard streams of a process in a container."""
-
-    exec_id: str
-
-    async def write(self, data: bytes) -> None:
-        """Write to standard input; raises DaemonError when the stream has ended."""
-        ...
-
-    async def read(self) -> tuple[int, bytes] | None:
-        """Return a piece of output with its stream, 1 or 2; None at the end."""
-        ...
-
-    def close(self) -> None:
-        """Hang up; idempotent."""
-        ...
-
-
-class Daemon(Protocol):
-    """A daemon, as far as the opening of a session is concerned."""
-
-    async def open_exec(self, container_id: str, argv: list[str], *, env: Mapping[str, str], workdir: str) -> Stream:
-        """Start a process in a container."""
-        ...
-
-    async def exec_state(self, exec_id: str) -> ExecState:
-        """Return how it is."""
-        ...
 
 
 class SessionError(Exception):
     """A session could not be opened, or has ended; the message says what was heard of it last."""
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One command in a session, from the moment when its text is sent.
-
-    Attributes:
-        stdout: what is kept of its standard output.
-        stderr: the same for standard error.
-        sent_s: when its text was sent, on the monotonic clock.
-        start: when it began, on the monotonic clock and on the clock of the container's machine; None before.
-        refusal: number and subject of the error that kept it from starting.
-        code: its exit code; None before its end.
-        end_s: when it ended, on the monotonic clock.
-        duration_s: how long it ran.
-        cpu_s: CPU time that it and what it waited for used.
-        children: the children that process 1 had at its end; None if that is not known.
-        done: when all of it is here; raises SessionError if the session ended instead.
-        parts: the reports that it still waits for.
-    """
-
-    stdout: Capture
-    stderr: Capture
-    sent_s: float
-    done: asyncio.Future[None]
-    parts: set[str]
-    start: tuple[float, float] | None = None
-    refusal: tuple[int, str] | None = None
-    code: int | None = None
-    end_s: float = 0.0
-    duration_s: float = 0.0
-    cpu_s: float = 0.0
-    children: frozenset[str] | None = None
-
-    def capture(self, stream: int) -> Capture:
-        """Return what is kept of a stream."""
-        return self.stderr if stream == 2 else self.stdout
 
 
 class Session:
@@ -325,11 +255,11 @@ class Session:
                 self._refuses = report.kind == "V"
                 _resolve(self._took)
             case "S", (uptime,) if exchange is not None:
-                exchange.start = (time.monotonic(), float(uptime))
+                exchange.begin(float(uptime))
             case "F", (number, subject) if exchange is not None:
                 exchange.refusal = (int(number), subject)
             case "E", (code, uptime, *children) if exchange is not None:
-                self._on_end(exchange, int(code), float(uptime), report.times)
+                exchange.end(int(code), float(uptime), self._cpu_since_last(report.times))
                 exchange.children = None if children == ["?"] else frozenset(children)
                 self._on_part(exchange, "E")
             case "e", () if exchange is not None:
@@ -340,14 +270,9 @@ class Session:
             case _:
                 pass  # `X`: the end of the stream follows
 
-    def _on_end(self, exchange: Exchange, code: int, uptime: float, times: tuple[str, ...]) -> None:
-        exchange.end_s = time.monotonic()
-        exchange.code = code
-        cpu_s = _seconds(times[-1]) if times else 0.0
-        exchange.cpu_s, self._cpu_s = max(0.0, cpu_s - self._cpu_s), cpu_s
-        if exchange.start is not None:
-            heard_s, told_s = exchange.end_s - exchange.start[0], uptime - exchange.start[1]
-            exchange.duration_s = max(0.0, min(max(heard_s, told_s - TICK_S), told_s + TICK_S))
+    def _cpu_since_last(self, times: tuple[str, ...]) -> float:
+        before_s, self._cpu_s = self._cpu_s, cpu_seconds(times[-1]) if times else 0.0
+        return max(0.0, self._cpu_s - before_s)
 
     def _on_part(self, exchange: Exchange, part: str) -> None:
         exchange.parts.discard(part)
@@ -397,11 +322,6 @@ async def open_session(
         session.hang_up()
         raise
     return session
-
-
-def _seconds(line: str) -> float:
-    """Return the sum of the times on a line of what the shell's `times` prints, like `0m0.010s 1m2.500s`."""
-    return sum(int(minutes) * 60 + float(seconds) for minutes, seconds in _MINUTES.findall(line))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

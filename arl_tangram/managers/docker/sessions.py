@@ -17,8 +17,10 @@ import anyio
 
 from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.daemon import Daemon
+from arl_tangram.managers.docker.exchange import Exchange
 from arl_tangram.managers.docker.limits import Limits
-from arl_tangram.managers.docker.session import Daemon, Exchange, Session, SessionError, open_session
+from arl_tangram.managers.docker.session import Session, SessionError, open_session
 from arl_tangram.uninterrupted import in_thread
 
 KEPT = 4  # an open session takes about 2 MB, opening one 0.1 s
@@ -91,8 +93,6 @@ class Sessions:
             self._unclaimed.append(opening)
             opening.add_done_callback(self._keep)
             raise
-        if opening.cancelled():
-            raise SessionError("it was closed")
         if opening.cancelled():
             raise SessionError("it was closed")
         return opening.result()

@@ -15,6 +15,12 @@ def titled(name: str) -> str:
     return f"{name}: " if name else ""
 
 
+def host_in_words(name: str, url: str) -> str:
+    """Say which node it is, and where its daemon is."""
+    quoted = f" {name!r}" if name else ""
+    return f"the Docker host{quoted} at {url}"
+
+
 def daemon_in_words(info: EngineInfo) -> str:
     """Say which daemon it is."""
     kind = "Podman" if info.is_podman else "Docker"

@@ -14,7 +14,8 @@ import pytest
 
 from arl_tangram.errors import SandboxLostError, UsageError
 from arl_tangram.managers.docker.answers import ContainerState, DaemonError, ExecState
-from arl_tangram.managers.docker.commands import Command, Commands, Ended, NotStartedError
+from arl_tangram.managers.docker.command import Command, Ended, NotStartedError
+from arl_tangram.managers.docker.commands import Commands
 from unit.managers.docker.local_shells import LocalDaemon
 
 

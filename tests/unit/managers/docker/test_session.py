@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from arl_tangram.managers.docker import script
-from arl_tangram.managers.docker.session import Exchange, Session, SessionError, open_session
+from arl_tangram.managers.docker.exchange import Exchange
+from arl_tangram.managers.docker.session import Session, SessionError, open_session
 from unit.managers.docker.local_shells import LocalDaemon
 
 # ruff: noqa: ASYNC240 - nothing else runs on these loops

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any, cast
 
 import pytest
 
-from arl_tangram.managers.docker import DockerPool
-from arl_tangram.managers.docker.labels import Mark
-from arl_tangram.managers.docker.manager import DockerManager
-from arl_tangram.managers.docker.node import OOM_S, DockerNode
+from arl_tangram.managers.docker.containers import Container
 from arl_tangram.managers.docker.sandbox import DockerSandbox
+from arl_tangram.managers.docker.tenants import OOM_S, Tenants
 from arl_tangram.managers.docker.watch import Death
 
 pytestmark = pytest.mark.looptime
@@ -25,20 +22,17 @@ class Box:
     """A sandbox, as far as its end is concerned."""
 
     def __init__(self) -> None:
+        self.container = Container("c", 1, {}, "/")
         self.lost: list[tuple[str, bool]] = []
 
     def lose(self, reason: str, *, out_of_memory: bool) -> None:
         self.lost.append((reason, out_of_memory))
 
 
-def node_with(box: Box) -> DockerNode:
-    manager = DockerPool(url="unix:///nowhere").manager()
-    assert isinstance(manager, DockerManager)
-    node = DockerNode(
-        0, manager._hosts[0], manager._settings, owner="me", mark=Mark("h", "b", "n"), numbers=itertools.count()
-    )
-    node._sandboxes["c"] = cast(DockerSandbox, box)
-    return node
+def tenants_with(box: Box) -> Tenants:
+    tenants = Tenants(said="the host", on_back=lambda: None)
+    tenants.admit(cast(DockerSandbox, box))
+    return tenants
 
 
 @pytest.mark.parametrize(
@@ -55,15 +49,15 @@ async def test_a_container_that_ran_out_of_memory_is_its_commands_fault_and_any_
     oom_s_before: float | None, death: Death, own_fault: Any
 ) -> None:
     box = Box()
-    node = node_with(box)
+    tenants = tenants_with(box)
     if oom_s_before is not None:
-        node._on_oom("c")
+        tenants.on_oom("c")
         await asyncio.sleep(oom_s_before)
-    node._on_death("c", death)
+    tenants.on_death("c", death)
     assert box.lost == [(f"its container {death.reason}", own_fault)]
 
 
 async def test_the_end_of_a_container_that_is_none_of_ours_any_more_is_no_news() -> None:
     box = Box()
-    node_with(box)._on_death("another", KILLED)
+    tenants_with(box).on_death("another", KILLED)
     assert box.lost == []

@@ -1,0 +1,125 @@
+"""The sandboxes on one daemon: which there are, and what becomes of them when something happens there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from arl_tangram.errors import SandboxLostError, SandboxStartError
+from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.docker.labels import OWNER
+from arl_tangram.managers.docker.sandbox import DockerSandbox
+from arl_tangram.managers.docker.watch import Death, Watch
+
+READY_LIMIT_S = 30.0
+AWAY_LIMIT_S = 30.0  # how long an action waits for a daemon that is being restarted
+OOM_S = 3.0  # between an end for lack of memory and its news
+
+
+class Tenants:
+    """The sandboxes on one daemon.
+
+    Args:
+        said: what the daemon is called in messages.
+        on_back: called when the daemon is back.
+    """
+
+    def __init__(self, *, said: str, on_back: Callable[[], None]) -> None:
+        self._said = said
+        self._tell_back = on_back
+        self._sandboxes: dict[str, DockerSandbox] = {}  # by container
+        self._out_of_memory_s: dict[str, float] = {}  # by container: when the kernel killed something in it
+        self._watching: asyncio.Task[None] | None = None
+        self._back = asyncio.Event()
+        self._back.set()
+        self._clock = asyncio.get_running_loop().time
+
+    def __len__(self) -> int:
+        return len(self._sandboxes)
+
+    def __contains__(self, sandbox: DockerSandbox) -> bool:
+        return self._sandboxes.get(sandbox.container.id) is sandbox
+
+    def admit(self, sandbox: DockerSandbox) -> None:
+        """Take in a sandbox whose container runs."""
+        self._sandboxes[sandbox.container.id] = sandbox
+
+    def forget(self, sandbox: DockerSandbox) -> None:
+        """Let go of a sandbox that is closed."""
+        self._sandboxes.pop(sandbox.container.id, None)
+        self._out_of_memory_s.pop(sandbox.container.id, None)
+
+    async def aclose(self) -> None:
+        """Close them all."""
+        await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())))
+
+    # watching
+
+    async def watch(self, engine: Engine, owner: str) -> None:
+        """Begin to watch the daemon.
+
+        Raises:
+            ConfigurationError: it tells no events.
+            SandboxStartError: it is late.
+        """
+        watch = Watch(
+            engine,
+            {OWNER: owner},
+            running=self._sandboxes.keys,
+            on_death=self.on_death,
+            on_oom=self.on_oom,
+            on_gone=self.on_gone,
+            on_back=self.on_back,
+        )
+        self._watching = asyncio.get_running_loop().create_task(watch.run(), name=f"watch of {engine.url}")
+        try:
+            await asyncio.wait_for(watch.wait_ready(), READY_LIMIT_S)
+        except TimeoutError as error:
+            raise SandboxStartError(f"{self._said} has told no events for {READY_LIMIT_S:g} s") from error
+
+    async def unwatch(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+
+    # what happens
+
+    def on_oom(self, container_id: str) -> None:
+        """Remember it: what the kernel killed is most often the command, which ends with 137, as it should."""
+        self._out_of_memory_s[container_id] = self._clock()
+
+    def on_death(self, container_id: str, death: Death) -> None:
+        """Tell a sandbox, if it is one of these, that its container has ended."""
+        sandbox = self._sandboxes.get(container_id)
+        if sandbox is None:
+            return
+        # The daemon says for ever that something was killed for lack of memory: it must have been just now.
+        last_s = self._out_of_memory_s.get(container_id)
+        out_of_memory = death.oom_killed and (last_s is None or self._clock() - last_s < OOM_S)
+        sandbox.lose(f"its container {death.reason}", out_of_memory=out_of_memory)
+
+    def on_gone(self, reason: str) -> None:
+        """Tell all sandboxes that their daemon is gone."""
+        self._back.clear()
+        for sandbox in self._sandboxes.values():
+            sandbox.interrupt(f"its daemon is gone: {reason}")
+
+    def on_back(self) -> None:
+        """Tell all sandboxes that their daemon is back."""
+        self._back.set()
+        for sandbox in self._sandboxes.values():
+            sandbox.resume()
+        self._tell_back()
+
+    async def wait_until_back(self) -> None:
+        """Wait while the daemon is away, for a while.
+
+        Raises:
+            SandboxLostError: that was too long.
+        """
+        if not self._back.is_set():
+            try:
+                await asyncio.wait_for(self._back.wait(), AWAY_LIMIT_S)
+            except TimeoutError as error:
+                raise SandboxLostError(f"{self._said} has not answered for {AWAY_LIMIT_S:g} s") from error
