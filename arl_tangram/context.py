@@ -19,7 +19,7 @@ from arl_tangram.errors import (
     NoSandboxError,
 )
 from arl_tangram.model.allocation import Allocation
-from arl_tangram.model.lifecycle import ActionSpec
+from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.sandbox import Sandbox
 
 
@@ -186,6 +186,11 @@ class ActiveAction(Protocol):
         """The sandbox it runs in."""
         ...
 
+    @property
+    def no_sandbox(self) -> str:
+        """Why it runs in none, if so."""
+        ...
+
     def quota(self, name: str) -> Quota | None:
         """Its hold on a quota, or None."""
         ...
@@ -252,11 +257,24 @@ def current_sandbox() -> Sandbox:
     """
     active = _active("current_sandbox()")
     if active.sandbox is None:
-        raise NoSandboxError(
-            f"{active.name} has no sandbox: only an `async def` action with a cpu= cost that is called inside "
-            "`async with tangram.trajectory()`, in a runtime with a pool of cores, runs in one"
-        )
+        raise NoSandboxError(f"{active.name} has no sandbox: {active.no_sandbox}")
     return active.sandbox
+
+
+def no_sandbox(spec: ActionSpec, *, has_pool: bool) -> str:
+    """Say why an action that runs in no sandbox does not: the first condition that is not met.
+
+    Args:
+        spec: the action.
+        has_pool: whether its runtime has a pool of cores.
+    """
+    if spec.kind is not BodyKind.ASYNC:
+        return "its body is a plain function, and only those of `async def` actions run in one"
+    if not spec.cost.minimum_cpu:
+        return "it declares no cores, and only actions with cpu= run in one"
+    if not has_pool:
+        return "its runtime has no pool of cores, such as Tangram(tangram.LocalPool())"
+    return "it was called outside of a trajectory of its runtime; call it inside `async with tangram.trajectory()`"
 
 
 def current_quota(name: str) -> Quota:

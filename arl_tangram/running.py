@@ -22,7 +22,7 @@ from typing import Any
 
 from arl_tangram.body_clock import BodyClock
 from arl_tangram.body_task import OVER, Answered, BodyTask
-from arl_tangram.context import Invocable, active_var
+from arl_tangram.context import Invocable, active_var, no_sandbox
 from arl_tangram.errors import (
     BodyCancelledError,
     DefinitionError,
@@ -360,6 +360,11 @@ class Run:
     def sandbox(self) -> ManagedSandbox | None:
         """The sandbox it runs in."""
         return self._sandbox
+
+    @property
+    def no_sandbox(self) -> str:
+        """Why it runs in none, if so."""
+        return no_sandbox(self._invocable.spec, has_pool=self._workshop.cpu is not None)
 
     @property
     def allocation(self) -> Allocation:

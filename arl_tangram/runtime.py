@@ -400,6 +400,7 @@ class Tangram:
             raise ConfigurationError(f"trajectory(group=) takes a name or None, not {group!r}")
         if self._workshop.cpu is not None:
             self._workshop.cpu.check_image(image)
+            self._workshop.cpu.check_memory(memory_bytes)
         elif image is not None:
             raise ConfigurationError(f"trajectory(image={image!r}) needs a pool that has sandboxes; there is none")
         reserved = self._setup.policy.reserved_cores * MILLI

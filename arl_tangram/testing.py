@@ -147,6 +147,9 @@ class FakeManager:
     def check_image(self, image: str | None) -> None:
         """Any image is fine."""
 
+    def check_memory(self, memory_bytes: int) -> None:
+        """Any memory is enough."""
+
     async def start(self) -> None:
         """Nothing to start."""
 

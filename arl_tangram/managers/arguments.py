@@ -32,3 +32,24 @@ def check_command(argv: object, stdin: object, env: object, timeout: float | Non
         raise ValueError(f"timeout must be positive, not {timeout!r}")
     if isinstance(max_output_bytes, bool) or not isinstance(max_output_bytes, int) or max_output_bytes <= 0:
         raise ValueError(f"max_output_bytes must be a positive whole number, not {max_output_bytes!r}")
+
+
+def check_folder(real: str | os.PathLike[str], named: str | os.PathLike[str]) -> os.stat_result:
+    """Return what a path of this machine leads to, which must be a folder; blocks.
+
+    Args:
+        real: where it is.
+        named: what the caller calls it.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        NotADirectoryError: it is something else.
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = os.stat(real)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or errno.EIO), os.fspath(named)) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(named))
+    return found

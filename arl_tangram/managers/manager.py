@@ -96,6 +96,10 @@ class CpuManager(Protocol):
         """Raise `ConfigurationError` if trajectories cannot have this image."""
         ...
 
+    def check_memory(self, memory_bytes: int) -> None:
+        """Raise `ConfigurationError` if that is too little for a sandbox; 0 is no limit, and enough."""
+        ...
+
     def check_capacity(self, name: str, capacity: int) -> None:
         """Raise `ConfigurationError` unless `resize` can do this; changes nothing.
 
@@ -192,8 +196,22 @@ def in_words(name: str, capacity: int) -> str:
     """
     resource = resource_of(name)
     if resource == CPU:
-        return f"{capacity // MILLI} cores"
-    return f"{capacity / GIB:.1f} GiB" if resource == MEMORY else f"{capacity} sandboxes"
+        return counted(capacity // MILLI, "core")
+    return f"{capacity / GIB:.1f} GiB" if resource == MEMORY else counted(capacity, "sandbox", "sandboxes")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Say how many of something there are; `many` is `one` with an `s` unless given."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def check_least(pool: str, memory_bytes: int, least_bytes: int) -> None:
+    """Raise `ConfigurationError` if a sandbox would have less memory than the least that it needs; 0 is no limit."""
+    if 0 < memory_bytes < least_bytes:
+        raise ConfigurationError(
+            f"trajectory(memory_gib={memory_bytes / GIB:.4g}): a sandbox of a {pool} needs {least_bytes / GIB:.4g} GiB "
+            f"({least_bytes >> 20} MiB) at least"
+        )
 
 
 def no_cores(sandbox_id: str) -> str:

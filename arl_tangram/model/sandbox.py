@@ -104,6 +104,7 @@ class Sandbox(Protocol):
 
         Raises:
             SandboxPathError: the path leaves the sandbox, or the sandbox lies in the source.
+            FileNotFoundError: there is no such source.
             NotADirectoryError: the source is not a folder.
         """
         ...
@@ -115,6 +116,7 @@ class Sandbox(Protocol):
 
         Raises:
             SandboxPathError: the path leaves the sandbox.
-            NotADirectoryError: the source is not a folder.
+            FileNotFoundError: there is nothing of that path.
+            NotADirectoryError: it is not a folder.
         """
         ...

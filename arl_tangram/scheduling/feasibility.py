@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.cost import Cost
@@ -10,7 +11,7 @@ from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, SANDBOXES, THREADS, Dimension, Topology
-from arl_tangram.scheduling.offered import mask_of, of_node
+from arl_tangram.scheduling.offered import mask_of, nowhere, of_node
 from arl_tangram.scheduling.quota_places import quotas_of, with_quotas
 
 LONGEST_S = 1e7
@@ -93,17 +94,16 @@ def trajectory_demand(topology: Topology, *, memory_bytes: int, reserved: int) -
         InfeasibleError: more memory or cores than any node has.
     """
     spec = ActionSpec(name="trajectory", cost=Cost(memory_bytes=memory_bytes))
+    if len(topology.nodes) <= 1:
+        return _held_on(spec, topology, 0, reserved)
     places: list[Demand] = []
-    lacking: InfeasibleError | None = None
-    for node in range(len(topology.nodes) or 1):
-        try:
+    for node in range(len(topology.nodes)):
+        with suppress(InfeasibleError):
             places.append(_held_on(spec, topology, node, reserved))
-        except InfeasibleError as error:
-            lacking = lacking or error
     if len(places) == 1:
         return places[0]
-    if lacking is not None and not places:
-        raise lacking
+    if not places:
+        raise nowhere(topology, spec.name, memory_bytes=memory_bytes, milli_cores=reserved)
     dimensions = 0
     for place in places:
         dimensions |= place.dimensions

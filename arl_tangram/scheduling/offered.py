@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.lifecycle import ActionSpec
-from arl_tangram.model.topology import Topology, on_node
+from arl_tangram.model.topology import CPU, MEMORY, Topology, node_of, on_node
 
 
 def of_node(spec: ActionSpec, topology: Topology, node: int | None, resource: str, amount: int, *, said: str) -> int:
@@ -42,6 +42,29 @@ def dimension_of(spec: ActionSpec, topology: Topology, name: str, amount: int, s
         there_is = dimension.capacity / dimension.scale
         raise InfeasibleError(f"{spec.name} asks for {said}; {name} has {there_is:g} in all")
     return index
+
+
+def nowhere(topology: Topology, name: str, *, memory_bytes: int, milli_cores: int) -> InfeasibleError:
+    """Return the error for what no node of several can hold; it names the node that has most.
+
+    Args:
+        topology: the dimensions that there are.
+        name: of what asks.
+        memory_bytes: what it asks for.
+        milli_cores: the same.
+    """
+    said: list[str] = []
+    for resource, amount, unit in ((MEMORY, memory_bytes, "GiB of memory"), (CPU, milli_cores, "cores")):
+        if not amount:
+            continue
+        offered = [topology.dimensions[topology.index[on_node(resource, node.name)]] for node in topology.nodes]
+        largest = max(offered, key=lambda dimension: dimension.capacity)
+        asked = f"{amount / largest.scale:g} {unit}"
+        if amount > largest.capacity:
+            most = f"{largest.capacity / largest.scale:g} at {node_of(largest.name)!r}"
+            return InfeasibleError(f"{name} asks for {asked}, and no host has so much: the most is {most}")
+        said.append(asked)
+    return InfeasibleError(f"{name} asks for {' and '.join(said)}, and no host has both")
 
 
 def mask_of(dimensions: Iterable[int]) -> int:

@@ -538,6 +538,10 @@ class SandboxContract:
         for attempt in (box.put_dir(tmp_path / "file", "x"), box.get_dir("file", tmp_path / "x")):
             with pytest.raises(NotADirectoryError):
                 await attempt
+        for attempt in (box.put_dir(tmp_path / "nothing", "x"), box.get_dir("nothing", tmp_path / "x")):
+            with pytest.raises(FileNotFoundError, match="nothing"):
+                await attempt
+        assert not (tmp_path / "x").exists()
 
     async def test_reading_a_pipe_does_not_block(self, box: Sandbox) -> None:
         await box.exec(["mkfifo", "pipe"])

@@ -196,7 +196,7 @@ async def test_what_a_body_cannot_do_in_a_worker_is_told() -> None:
             await bodies.open_trajectory()
         with pytest.raises(UsageError, match="current_quota"):
             await bodies.ask_for_quota()
-        with pytest.raises(NoSandboxError):
+        with pytest.raises(NoSandboxError, match="no sandbox: its body runs in a worker process"):
             await bodies.ask_for_sandbox()
         assert_idle(tg)
 

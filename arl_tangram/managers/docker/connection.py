@@ -23,7 +23,7 @@ from arl_tangram.managers.docker.answers import DaemonError, EngineVersion, Kind
 from arl_tangram.managers.docker.calls import Calls
 from arl_tangram.managers.docker.failures import check_progress, explain, one_line
 from arl_tangram.managers.docker.latency import LatencyMeter
-from arl_tangram.managers.docker.location import Location, find_socket, parse, sockets
+from arl_tangram.managers.docker.location import Location, explain_context, find_socket, parse, sockets
 from arl_tangram.managers.docker.stream import ExecStream, Frames
 
 NEWEST_API = (1, 44)  # later ones are not used, so that a newer daemon changes nothing; those that need one get it
@@ -43,7 +43,7 @@ def locate(url: str | None) -> Location:
             found = endpoint.host
             tls = Docker._create_context_ssl_context(endpoint, context_name=endpoint.context_name)
     except DockerContextError as error:
-        raise ConfigurationError(f"the docker context cannot be used: {error}") from error
+        raise ConfigurationError(explain_context(error)) from error
     return parse(found or find_socket(sockets(os.environ)), tls, os.environ)
 
 

@@ -20,6 +20,7 @@ class HostSettings:
         cores: whole cores.
         memory_bytes: memory to share out.
         core_ids: numbers of the cores that the pool may use.
+        beside: the memory that was declared of each other host of the pool that is on the same machine.
     """
 
     name: str
@@ -27,6 +28,7 @@ class HostSettings:
     cores: int | None
     memory_bytes: int | None
     core_ids: tuple[int, ...] | None
+    beside: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,8 @@ printf %s "$real"
 """
 
 # Prints the real path of a folder to copy.
-GET = f"""[ -d "$real" ] || exit {_NO_FOLDER}
+GET = f"""[ -e "$real" ] || exit {_MISSING}
+[ -d "$real" ] || exit {_NO_FOLDER}
 printf %s "$real"
 """
 

@@ -24,6 +24,7 @@ import anyio
 import anyio.to_thread
 
 from arl_tangram.errors import SandboxLostError, SandboxPathError
+from arl_tangram.managers.arguments import check_folder
 from arl_tangram.managers.docker import file_scripts as scripts
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.archive import FileOwner, folders_in, pack, unpack
@@ -183,8 +184,7 @@ class Files:
 
     def _check_source(self, source: str | os.PathLike[str]) -> int:
         """Return the permissions of a folder of this machine that may be copied; blocks."""
-        if not os.path.isdir(source):
-            raise NotADirectoryError(f"{os.fspath(source)!r} is not a folder")
+        found = check_folder(source, source)
         if self._daemon_folder is not None and Path(self._daemon_folder).resolve().is_relative_to(
             Path(source).resolve()
         ):
@@ -192,7 +192,7 @@ class Files:
                 f"{os.fspath(source)} holds {self._daemon_folder}, where the daemon keeps its containers: "
                 "a folder cannot be copied into itself"
             )
-        return os.stat(source).st_mode & 0o7777
+        return found.st_mode & 0o7777
 
     async def _clear_links(self, source: str, path: str, real: str, stop: threading.Event) -> None:
         """Remove the links that are where folders are to be, which the daemon would refuse to do."""

@@ -19,7 +19,7 @@ class Location:
     """A daemon's address.
 
     Attributes:
-        url: as it was given or found, for messages.
+        url: as it was given or found, for messages; with the port that is meant, if it names none.
         base: what stands before the paths of requests.
         socket: path of its socket on this machine; None if it is reached otherwise.
         is_ssh: whether it is reached through ssh.
@@ -84,7 +84,18 @@ def parse(url: str, tls: ssl.SSLContext | None, environ: Mapping[str, str]) -> L
     host = rest.rstrip("/")
     if ":" not in host.rpartition("]")[2]:
         host += f":{TLS_PORT if is_tls else TCP_PORT}"
-    return Location(url, f"{'https' if is_tls else 'http'}://{host}", tls=tls)
+    return Location(f"{scheme}://{host}", f"{'https' if is_tls else 'http'}://{host}", tls=tls)
+
+
+def explain_context(error: Exception) -> str:
+    """Say why the docker context that was chosen cannot be used, from what the client library raised."""
+    name = getattr(error, "context_name", None)
+    if name and isinstance(error.__cause__, FileNotFoundError):
+        return (
+            f"there is no docker context {name!r}, which DOCKER_CONTEXT or Docker's config.json names; "
+            "`docker context ls` lists those that there are"
+        )
+    return f"the docker context cannot be used: {error}"
 
 
 def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext:

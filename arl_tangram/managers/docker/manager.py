@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -13,8 +15,9 @@ from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
 from arl_tangram.managers.docker import options
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
 from arl_tangram.managers.docker.latency import Latency
+from arl_tangram.managers.docker.neighbours import machine_of
 from arl_tangram.managers.host.owner import new_name
-from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_whole
+from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole
 from arl_tangram.model.topology import Dimension, node_of, resource_of
 from arl_tangram.uninterrupted import finish_anyway
 
@@ -46,15 +49,13 @@ class DockerManager:
             for number, host in enumerate(self._hosts)
         )
         for node in self._nodes:
-            await node.open()
-        # Several daemons of this machine share its cores: whoever names some goes first, who takes what is left last.
-        here = sorted((node for node in self._nodes if node.is_here), key=lambda node: _leeway(node.host))
-        taken: set[int] = set()
-        for node in here:
-            node.settle(taken, shares=len(here) > 1)
+            with _named(node):
+                await node.open()
+        machines: dict[str, list[DockerNode]] = {}
         for node in self._nodes:
-            if not node.is_here:
-                node.settle(set(), shares=False)
+            machines.setdefault(machine_of(node.host.url, is_here=node.is_here), []).append(node)
+        for together in machines.values():
+            _settle(together)
         self._settled = True
 
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -77,6 +78,10 @@ class DockerManager:
             raise ConfigurationError(
                 "a trajectory in a DockerPool needs an image: trajectory(image=…), or DockerPool(image=…) for all"
             )
+
+    def check_memory(self, memory_bytes: int) -> None:
+        """Raise `ConfigurationError` if that is too little for a sandbox."""
+        check_least("DockerPool", memory_bytes, options.LEAST_MEMORY_BYTES)
 
     def check_capacity(self, name: str, capacity: int) -> None:
         """Raise `ConfigurationError` unless `resize` can do this: no more than its host has."""
@@ -121,6 +126,7 @@ class DockerManager:
             SandboxStartError: it could not be created.
         """
         self.check_image(image)
+        self.check_memory(memory_bytes)
         return await self._prepared()[node].create(image or self._settings.image or "", memory_bytes)
 
     def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
@@ -176,6 +182,31 @@ def _load() -> tuple[type[DockerNode], Mark]:
     from arl_tangram.managers.docker.node import DockerNode  # noqa: PLC0415
 
     return DockerNode, this_mark()
+
+
+@contextmanager
+def _named(node: DockerNode) -> Generator[None]:
+    """Say which of several hosts an error is about."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not node.name:
+            raise
+        raise type(error)(f"host {node.name!r}: {error}") from error
+
+
+def _settle(together: Sequence[DockerNode]) -> None:
+    """Share out a machine among the hosts that are on it.
+
+    Whoever names cores goes first, who takes what is left last. Memory that nobody has named is divided evenly.
+    """
+    for node in together:
+        node.host = replace(
+            node.host, beside=tuple(other.host.memory_bytes for other in together if other is not node)
+        )
+    taken: set[int] = set()
+    for node in sorted(together, key=lambda node: _leeway(node.host)):
+        node.settle(taken, shares=len(together) > 1)
 
 
 def _leeway(host: HostSettings) -> int:

@@ -9,10 +9,11 @@ from pathlib import Path
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.answers import EngineInfo
 from arl_tangram.managers.docker.declared import HostSettings
+from arl_tangram.managers.docker.neighbours import share_of_memory
 from arl_tangram.managers.docker.probe import host_cores
 from arl_tangram.managers.host.cgroup import cpulist
 from arl_tangram.managers.host.machine import Machine, parse_cpulist
-from arl_tangram.model.quantities import GIB
+from arl_tangram.managers.manager import counted
 
 NumaNodes = tuple[tuple[int, ...], ...]
 
@@ -55,7 +56,7 @@ def offer(
         info: what its daemon tells.
         machine: this machine, if it is that.
         said: what it is called in messages.
-        taken: cores of this machine that other hosts of the pool have.
+        taken: cores of its machine that other hosts of the pool have.
         shares: whether there are such hosts, so that it has no more cores than it takes now.
 
     Raises:
@@ -68,13 +69,14 @@ def offer(
     cores = host.cores or count
     if shares:
         nodes = _first(nodes, cores)
-    memory = info.memory_bytes if machine is None else min(info.memory_bytes, machine.memory_bytes)
-    if (asked := host.memory_bytes) is not None:
-        if asked > info.memory_bytes:
-            there_are = f"there are {info.memory_bytes / GIB:.1f} GiB"
-            raise ConfigurationError(f"{said} shall give {asked / GIB:.1f} GiB of memory, and {there_are}")
-        memory = asked
-    return Offer(nodes, cores, memory, info.memory_bytes)
+    memory = share_of_memory(
+        host.memory_bytes,
+        host.beside,
+        said=said,
+        usable=info.memory_bytes if machine is None else min(info.memory_bytes, machine.memory_bytes),
+        there_is=info.memory_bytes,
+    )
+    return Offer(nodes, cores, memory, memory if host.beside else info.memory_bytes)
 
 
 def _cores(host: HostSettings, info: EngineInfo, machine: Machine | None, said: str) -> NumaNodes:
@@ -91,10 +93,11 @@ def _cores(host: HostSettings, info: EngineInfo, machine: Machine | None, said: 
 
 
 def _too_few(host: HostSettings, said: str, count: int, machine: Machine | None, taken: Collection[int]) -> str:
-    asked = f"{host.cores} cores" if host.cores else "cores"
+    asked = counted(host.cores, "core") if host.cores else "cores"
     if taken:
+        which = "this" if machine is not None else "that"
         return (
-            f"{said} shall give {asked}, and {count} of this machine are left: other hosts of the pool have "
+            f"{said} shall give {asked}, and {count} of {which} machine are left: other hosts of the pool have "
             f"{cpulist(sorted(taken))}; give each its cores= or core_ids="
         )
     why = " (of this machine, this process may use no more; core_ids= names others)" if machine is not None else ""

@@ -11,6 +11,7 @@ from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.declared import HostSettings
 from arl_tangram.model.quantities import bytes_of_gib, seconds, whole
 
+LEAST_MEMORY_BYTES = 16 << 20  # a sandbox's shells and guard need half of that; Docker takes no less than 6 MB
 LEAST_PIDS = 32  # a sandbox at rest has about ten processes of ours
 SCHEMES = ("unix://", "tcp://", "http://", "https://", "ssh://")
 CAPABILITIES = frozenset({
@@ -101,12 +102,17 @@ def user(asked: object) -> str | None:
 
 def capabilities(asked: object) -> tuple[str, ...]:
     """Return the names of capabilities, in capitals and without `CAP_`."""
-    names = list(cast("Sequence[object]", asked)) if _is_list(asked) else [None]
+    if not _is_list(asked):
+        example = asked if isinstance(asked, str) and asked else "NET_RAW"
+        raise ConfigurationError(
+            f"DockerPool(capabilities={asked!r}): a list is needed: capabilities={[example]!r}, or () for none"
+        )
+    names = list(cast("Sequence[object]", asked))
     found = [name.upper().removeprefix("CAP_") if isinstance(name, str) else "" for name in names]
     for name, known in zip(names, found, strict=True):
         if known not in CAPABILITIES:
             raise ConfigurationError(
-                f"DockerPool(capabilities={asked!r}): a list of names such as 'NET_RAW' is needed, and {name!r} is "
+                f"DockerPool(capabilities={asked!r}): names such as 'NET_RAW' are needed, and {name!r} is "
                 f"none of {', '.join(sorted(CAPABILITIES))}"
             )
     return tuple(dict.fromkeys(found))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from arl_tangram.errors import SandboxPathError
+from arl_tangram.managers.arguments import check_folder
 from arl_tangram.managers.host.trees import copy_tree, remove_tree
 
 
@@ -91,15 +92,13 @@ class Folders:
 
     def put(self, source: str | os.PathLike[str], path: str, stop: threading.Event) -> None:
         """Copy a folder in, until `stop` is set; existing files are replaced, links stay links."""
-        if not os.path.isdir(source):
-            raise NotADirectoryError(f"{os.fspath(source)!r} is not a folder")
+        check_folder(source, source)
         copy_tree(Path(source), Path(self.resolve(path)), stop)
 
     def get(self, path: str, target: str | os.PathLike[str], stop: threading.Event) -> None:
         """Copy a folder out, until `stop` is set; links stay links."""
         real = self.resolve(path)
-        if not os.path.isdir(real):
-            raise NotADirectoryError(f"{path!r} is not a folder of the sandbox")
+        check_folder(real, path)
         copy_tree(Path(real), Path(target), stop)
 
 

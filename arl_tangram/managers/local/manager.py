@@ -23,7 +23,7 @@ from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
-from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_whole, in_words
+from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole, counted, in_words
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
@@ -85,6 +85,10 @@ class LocalManager:
                 "LocalPool(ignore_image=True) runs such trajectories on the files of this machine"
             )
 
+    def check_memory(self, memory_bytes: int) -> None:
+        """Raise `ConfigurationError` if that is too little for a sandbox."""
+        check_least("LocalPool", memory_bytes, LEAST_MEMORY_BYTES)
+
     def check_capacity(self, name: str, capacity: int) -> None:
         """Raise `ConfigurationError` unless `resize` can do this: no more than this process may use."""
         check_whole("LocalPool", name, capacity)
@@ -121,7 +125,7 @@ class LocalManager:
     def describe(self) -> str:
         """Say in one line what enforces the grants here."""
         limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"
-        return f"{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB: {limits}"
+        return f"{counted(self._cores.capacity, 'core')}, {self._memory_bytes / GIB:.1f} GiB: {limits}"
 
     def notes(self) -> tuple[str, ...]:
         """Nothing to add to the report."""
@@ -150,10 +154,7 @@ class LocalManager:
             SandboxStartError: it could not be created.
         """
         self.check_image(image)
-        if 0 < memory_bytes < LEAST_MEMORY_BYTES:
-            raise ConfigurationError(
-                f"a sandbox with {memory_bytes:,} bytes of memory was asked; {LEAST_MEMORY_BYTES:,} are the least"
-            )
+        self.check_memory(memory_bytes)
         site = self.site
         number = next(self._sandbox_numbers)
         sandbox: LocalSandbox | None = None

@@ -269,7 +269,7 @@ async def test_more_than_any_node_has_is_refused_at_once() -> None:
     async with Tangram(FakePool(nodes=[BIG, SMALL])):
         async with tangram.trajectory(memory_gib=64) as trajectory:
             assert trajectory.node == 0
-        with pytest.raises(InfeasibleError, match="65 GiB of memory; memory@big has 64 in all"):
+        with pytest.raises(InfeasibleError, match="65 GiB of memory, and no host has so much: the most is 64 at 'big'"):
             tangram.trajectory(memory_gib=65)
     async with Tangram(FakePool(nodes=[BIG, SMALL]), policy=policies.reserved(4)) as tg:
         both = [tangram.trajectory() for _ in range(2)]

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 
@@ -64,13 +65,17 @@ class FakeGroup:
             return _of_group(self._daemon.streams[self._number - 1].pid)
 
     def kill(self, spared: Collection[int] = ()) -> bool:
-        """Kill them."""
+        """Kill them, and return when they are gone."""
         self.kills += 1
         if self.has_survivors:
             return False
-        for pid in set(self.processes()) - set(spared):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + 5.0
+        while doomed := set(self.processes()) - set(spared):  # until they are gone, as a cgroup does
+            if time.monotonic() > deadline_s:
+                return False
+            for pid in doomed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         return True
 
     def remove(self) -> bool:

@@ -46,6 +46,14 @@ def test_tcp(url: str, base: str) -> None:
     assert (location.base, location.socket, location.tls) == (base, None, None)
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("tcp://host", "tcp://host:2375"), ("https://host/", "https://host:2376"), ("http://[::1]:9", "http://[::1]:9")],
+)
+def test_messages_name_the_port_that_is_meant(url: str, told: str) -> None:
+    assert parse(url, None, {}).url == told
+
+
 @pytest.mark.parametrize("url", ["", "host:99", "/run/docker.sock", "unix://", "ftp://host", "npipe:////./pipe/x"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is not the url of a Docker daemon"):
@@ -78,7 +86,11 @@ def test_the_environment_goes_before_the_context_and_the_context_before_the_sock
     assert locate("tcp://given:3").url == "tcp://given:3"
     monkeypatch.delenv("DOCKER_HOST")
     monkeypatch.setenv("DOCKER_CONTEXT", "nowhere")
-    with pytest.raises(ConfigurationError, match=r"docker context cannot be used: .*nowhere"):
+    with pytest.raises(ConfigurationError, match=r"there is no docker context 'nowhere', which DOCKER_CONTEXT"):
+        locate(None)
+    monkeypatch.delenv("DOCKER_CONTEXT")
+    meta.write_text("{}")
+    with pytest.raises(ConfigurationError, match="the docker context cannot be used: .*Endpoints"):
         locate(None)
 
 

@@ -8,6 +8,7 @@ import pytest
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.answers import EngineInfo
 from arl_tangram.managers.docker.declared import HostSettings
+from arl_tangram.managers.docker.neighbours import machine_of
 from arl_tangram.managers.docker.offer import Offer, offer
 from arl_tangram.managers.host.machine import Machine, parse_cpulist
 
@@ -70,6 +71,33 @@ def test_daemons_of_one_machine_share_its_cores() -> None:
         offered(host(), HERE, taken=range(6), shares=True)
     with pytest.raises(ConfigurationError, match="shall give 5 cores, and 4 of this machine are left"):
         offered(host(cores=5), HERE, taken=[0, 1], shares=True)
+    with pytest.raises(ConfigurationError, match="shall give 1 core, and 0 of that machine are left"):
+        offered(host(cores=1), taken=range(8), shares=True)
+
+
+def test_hosts_of_one_machine_share_its_memory() -> None:
+    assert offered(host(beside=(None,)), HERE).memory_bytes == 2 * GIB, "evenly, of what this process may use"
+    assert offered(host(beside=(GIB, None)), HERE).memory_bytes == 3 * GIB // 2, "of what is left"
+    assert offered(host(beside=(None,))).memory_bytes == 8 * GIB
+    named = offered(host(memory_bytes=GIB, beside=(15 * GIB,)))
+    assert (named.memory_bytes, named.most_memory_bytes) == (GIB, GIB), "it does not grow into another's"
+    with pytest.raises(
+        ConfigurationError, match=r"other hosts of the pool on its machine shall give 17\.0 GiB .*together, .* 16\.0 GiB"
+    ):
+        offered(host(memory_bytes=2 * GIB, beside=(15 * GIB,)))
+    with pytest.raises(ConfigurationError, match=r"no memory is left: other hosts .* have 4\.0 of 4\.0 GiB"):
+        offered(host(beside=(4 * GIB,)), HERE)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_here", "machine"),
+    [
+        ("unix:///a", True, ""), (None, True, ""), ("tcp://127.0.0.1:1", False, ""), ("tcp://[::1]", False, ""),
+        ("tcp://far:1", False, "far"), ("ssh://me@FAR", False, "far"),
+    ],
+)  # fmt: skip
+def test_which_machine_it_is(url: str | None, is_here: bool, machine: str) -> None:
+    assert machine_of(url, is_here=is_here) == machine
 
 
 @pytest.mark.parametrize(
