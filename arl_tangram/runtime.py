@@ -287,7 +287,7 @@ class Tangram:
     def _is_here(self) -> bool:
         """Return whether this is said on the runtime's own loop; from elsewhere, it has to go through the doorway."""
         if self._state != "open":
-            raise RuntimeClosedError(f"this runtime is {self._state}, not open")
+            raise _not_open(self._state)
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -295,11 +295,11 @@ class Tangram:
 
     def _check_open(self) -> None:
         if self._state != "open":
-            raise RuntimeClosedError(f"this runtime is {self._state}, not open")
+            raise _not_open(self._state)
 
     def _check_opened(self) -> None:
         if self._state in {"new", "opening"}:
-            raise RuntimeClosedError(f"this runtime is {self._state}, not open")
+            raise _not_open(self._state)
 
     # Steering.
 
@@ -418,7 +418,7 @@ class Tangram:
         core = self._core
         now_s = self._loop.time()
         core.advance(now_s)
-        breakers = self._workshop.breakers
+        cpu, breakers = self._workshop.cpu, self._workshop.breakers
         return Statistics(
             waiting=core.waiting + len(self._workshop.retrying.waiting()),
             running=core.running,
@@ -430,6 +430,7 @@ class Tangram:
                 if not is_breaker(d.name)
             },
             breakers={} if breakers is None else {name: str(state) for name, state in breakers.states(now_s).items()},
+            daemons={} if cpu is None else cpu.latency(),
         )
 
     def report(self) -> str:
@@ -449,6 +450,12 @@ class Tangram:
         self._check_opened()
         cpu = self._workshop.cpu
         return "no pool of cores" if cpu is None else self._doorway.do(cpu.describe)
+
+
+def _not_open(state: str) -> RuntimeClosedError:
+    """Return the error for what only an open runtime can do."""
+    what_to_do = ": open it first, with `async with tg:` or `await tg.start()`" if state == "new" else ""
+    return RuntimeClosedError(f"this runtime is {state}, not open{what_to_do}")
 
 
 def _running_action() -> str | None:

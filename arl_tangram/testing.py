@@ -12,6 +12,7 @@ from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
 from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, no_cores
 from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, is_name, whole
 from arl_tangram.model.sandbox import ExecResult
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 from arl_tangram.runtime import Tangram
 
@@ -187,6 +188,10 @@ class FakeManager:
         """Say what it is."""
         cores = sum(self._dimensions[name].capacity for name in self._cpu) // MILLI
         return f"fake pool of {cores} cores" + (f" on {len(self._cpu)} nodes" if self._pool.nodes else "")
+
+    def latency(self) -> Mapping[str, Mapping[str, LatencyStatistics]]:
+        """There is no daemon."""
+        return {}
 
     def notes(self) -> tuple[str, ...]:
         """Nothing to add to the report."""

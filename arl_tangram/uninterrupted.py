@@ -72,11 +72,15 @@ async def finish_anyway(work: Coroutine[Any, Any, T], *, on_cancel: Callable[[],
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        if on_cancel is not None:
-            on_cancel()
-        await settled(task)
-        if not task.cancelled():  # as it is when the work itself raises CancelledError
-            task.exception()  # heard, though the cancellation goes first
+        try:
+            if on_cancel is not None:
+                on_cancel()
+        finally:
+            try:
+                await settled(task)
+            finally:
+                if task.done() and not task.cancelled():  # as it is when the work itself raises CancelledError
+                    task.exception()  # heard, though the cancellation goes first
         raise
     return task.result()
 

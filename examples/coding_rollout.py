@@ -7,10 +7,12 @@ thinks. The last reward is elastic: it runs one test process for each core that 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 import arl_tangram as tangram
 
+PYTHON = os.path.abspath(sys.executable)  # as a command finds it in its sandbox, however this one was started
 BUGGY = b"""\
 def middle(values):
     return sorted(values)[len(values) // 2 - 1]
@@ -34,13 +36,13 @@ async def write(path: str, data: bytes) -> None:
 
 @tangram.action(cpu=1, timeout=30)
 async def run_test(path: str) -> int:
-    done = await tangram.current_sandbox().exec([sys.executable, path])
+    done = await tangram.current_sandbox().exec([PYTHON, path])
     return done.exit_code
 
 
 @tangram.action(cpu=tangram.Elastic(1, 4, speedup=tangram.Linear()), timeout=60)
 async def share_passed() -> float:
-    done = await tangram.current_sandbox().exec(["sh", "-c", ALL_TESTS], env={"PYTHON": sys.executable})
+    done = await tangram.current_sandbox().exec(["sh", "-c", ALL_TESTS], env={"PYTHON": PYTHON})
     return done.stdout.count(b"passed") / len(TESTS)
 
 

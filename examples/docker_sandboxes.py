@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 
 import arl_tangram as tangram
 
@@ -49,4 +50,7 @@ if __name__ == "__main__":
     parser.add_argument("--image", default="python:3.12-slim")
     parser.add_argument("--url")
     options = parser.parse_args()
-    asyncio.run(main(options.image, options.url))
+    try:
+        asyncio.run(main(options.image, options.url))
+    except (tangram.ConfigurationError, tangram.SandboxStartError) as error:  # no such daemon, no such image
+        sys.exit(str(error))

@@ -6,10 +6,12 @@ Four programs run in sandboxes; then a judge that may be called three times per 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 import arl_tangram as tangram
 
+PYTHON = os.path.abspath(sys.executable)  # as a command finds it in its sandbox, however this one was started
 PROGRAMS = {
     "right": b"print(6 * 7)",
     "wrong": b"print(6 + 7)",
@@ -22,7 +24,7 @@ PROGRAMS = {
 async def prints_42(program: bytes) -> float:
     box = tangram.current_sandbox()
     await box.write_file("answer.py", program)
-    done = await box.exec([sys.executable, "answer.py"])
+    done = await box.exec([PYTHON, "answer.py"])
     if done.exit_code != 0:
         raise ValueError(f"the program ended with {done.exit_code}")
     return float(done.stdout.strip() == b"42")

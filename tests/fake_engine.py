@@ -60,6 +60,7 @@ class FakeContainer:
     exit_code: int = 0
     oom_killed: bool = False
     created: int = 0
+    finished_at: str = "0001-01-01T00:00:00Z"
     updates: list[Any] = field(default_factory=list)
 
 
@@ -327,6 +328,7 @@ class FakeEngine:
         state = {
             "Running": container.state == "running", "Pid": 4711, "ExitCode": container.exit_code,
             "OOMKilled": container.oom_killed, "Error": "",
+            "FinishedAt": container.finished_at,
         }  # fmt: skip
         return 200, {"Id": container.id, "State": state}
 

@@ -42,9 +42,8 @@ class Options:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     options = read_options(argv)
-    findings = list(host.look())
     daemon_findings, containers = asyncio.run(daemons.look(options.url))
-    findings[-2:-2] = daemon_findings  # before GPUs and Ray
+    findings = [*host.sandboxing(), *daemon_findings, *host.beside()]
     left = leftovers.find()
     if options.remove:
         containers = _removed(containers)

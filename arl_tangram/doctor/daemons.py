@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, Listed
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.group import NEEDED, NoGroupError, check_writable, find_group
-from arl_tangram.managers.docker.labels import OWNER, SANDBOX, left_behind, read_mark
+from arl_tangram.managers.docker.labels import OWNER, SANDBOX, find_left
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.location import sockets
 from arl_tangram.managers.docker.probe import is_this_machine
@@ -70,7 +69,7 @@ async def remove(leftovers: Sequence[Leftover]) -> dict[str, str]:
         wanted = {leftover.name for leftover in leftovers if leftover.place == url}
         try:
             async with _opened(url) as (engine, _):
-                still = {container.id for container in await _left(engine)}
+                still = {container.id for container in await find_left(engine)}
                 for container_id in wanted & still:
                     try:
                         await engine.remove(container_id)
@@ -89,7 +88,8 @@ def judge(url: str, info: EngineInfo, grants: Grants) -> Finding:
     driver = f"cgroup version {info.cgroup_version} ({info.cgroup_driver or 'driver unknown'})"
     rootless = ", rootless" if info.rootless else ""
     keeps = ", containers outlive the daemon" if info.live_restore else ""
-    text = f"{'Podman' if info.is_podman else 'Docker'} {info.version} at {url}{rootless}, {driver}{keeps}; "
+    warns = "".join(f", it warns: {warning.removeprefix('WARNING: ')}" for warning in info.warnings)
+    text = f"{'Podman' if info.is_podman else 'Docker'} {info.version} at {url}{rootless}, {driver}{keeps}{warns}; "
     if info.cgroup_driver == "none":
         advice = "delegate cgroups to this user's systemd, or run the daemon as root"
         return Finding(name, "wrong", f"{text}it can limit nothing, so grants cannot be enforced", advice)
@@ -103,7 +103,7 @@ async def _ask(subject: str, url: str | None) -> tuple[Finding, list[Leftover]]:
     try:
         async with _opened(url) as (engine, info):
             grants = await _grants(engine, info)
-            left = [_leftover(container, engine.url) for container in await _left(engine)]
+            left = [_leftover(container, engine.url) for container in await find_left(engine)]
             return judge(engine.url, info, grants), left
     except MissingExtraError as error:
         return Finding(subject, "wrong", str(error)), []
@@ -163,12 +163,6 @@ def foresee(root: Path = Path("/")) -> Grants:
             return Grants(False, f"this process may not write below {hierarchies[name].mount}")
     version = hierarchies["cpu"].version
     return Grants(True, f"this process may write cgroups of version {version}; the first sandbox will tell for sure")
-
-
-async def _left(engine: Engine) -> list[Listed]:
-    containers = await engine.list({OWNER: ""})
-    mark = await read_mark()
-    return await anyio.to_thread.run_sync(partial(left_behind, containers, mark, time.time()))
 
 
 def _leftover(container: Listed, url: str) -> Leftover:

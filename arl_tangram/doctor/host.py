@@ -20,12 +20,16 @@ from arl_tangram.model.quantities import GIB
 CONNECT_LIMIT_S = 1.0
 
 
-def look(root: Path = Path("/")) -> Iterator[Finding]:
-    """Yield what there is; `root` stands before the paths of GPUs and Ray."""
+def sandboxing() -> Iterator[Finding]:
+    """Yield what a `LocalPool` needs."""
     yield python()
     yield cores()
     yield cgroups()
     yield bubblewrap()
+
+
+def beside(root: Path = Path("/")) -> Iterator[Finding]:
+    """Yield what else trainers use; `root` stands before the paths."""
     yield gpus(root)
     yield ray(root)
 

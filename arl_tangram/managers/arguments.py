@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from typing import cast
 
 
-def check_command(argv: object, stdin: object, env: object, timeout: float | None, max_output_bytes: object) -> None:
+def check_command(argv: object, stdin: object, env: object, timeout: object, max_output_bytes: object) -> None:
     """Check the arguments of `Sandbox.exec`.
 
     Raises:
@@ -28,10 +31,37 @@ def check_command(argv: object, stdin: object, env: object, timeout: float | Non
         raise ValueError("a zero byte in argv or env")
     if any("=" in str(name) or not name for name, _ in pairs):
         raise ValueError("an empty name or '=' in the name of a variable")
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout takes seconds, a number, or None, not {timeout!r}")
     if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
         raise ValueError(f"timeout must be positive, not {timeout!r}")
     if isinstance(max_output_bytes, bool) or not isinstance(max_output_bytes, int) or max_output_bytes <= 0:
         raise ValueError(f"max_output_bytes must be a positive whole number, not {max_output_bytes!r}")
+
+
+def check_path(path: object, called: str = "path") -> None:
+    """Check a path in a sandbox.
+
+    Raises:
+        TypeError: it is no string.
+        ValueError: it holds a zero byte.
+    """
+    if not isinstance(path, str):
+        raise TypeError(f"{called} must be a string, not {path!r}")
+    if "\0" in path:
+        raise ValueError(f"a zero byte in {called}: {path!r}")
+
+
+def check_host_path(path: object, called: str) -> None:
+    """Check a path of this machine; raises TypeError if it is none."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(cast("os.PathLike[str]", path)), str):
+        raise TypeError(f"{called} must be a string or a path, not {path!r}")
+
+
+def check_max_bytes(max_bytes: object) -> None:
+    """Check how long a file may be; raises ValueError if that is no whole number of bytes."""
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        raise ValueError(f"max_bytes must be a whole number, at least 0, not {max_bytes!r}")
 
 
 def check_folder(real: str | os.PathLike[str], named: str | os.PathLike[str]) -> os.stat_result:

@@ -74,9 +74,13 @@ class Cores:
 
     @property
     def core_ids(self) -> tuple[int, ...]:
-        """Numbers of the cores of the pool, those that leave it later included."""
+        """Numbers of the cores of the pool that are online, those that leave it later included.
+
+        If all of its cores went offline while they were in use, those that are online beside it: there are always some.
+        """
         spare = {core for node in self._spare for core in node}
-        return tuple(core for node in self._nodes for core in node if core not in spare)
+        online = [core for node in self._nodes for core in self._online(node)]
+        return tuple(core for core in online if core not in spare) or tuple(online)
 
     @property
     def free(self) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.sandbox import Sandbox
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, Dimension, resource_of
 
 
@@ -163,6 +164,10 @@ class CpuManager(Protocol):
         """Say in one line what enforces the grants here."""
         ...
 
+    def latency(self) -> Mapping[str, Mapping[str, LatencyStatistics]]:
+        """Return how long its daemons took, by the name of the node and the operation; none if it has no daemons."""
+        ...
+
     def notes(self) -> tuple[str, ...]:
         """Return lines for the report of the runtime, such as how fast a daemon has answered; none if all is said."""
         ...
@@ -202,14 +207,14 @@ def in_words(name: str, capacity: int) -> str:
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Say how many of something there are; `many` is `one` with an `s` unless given."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def check_least(pool: str, memory_bytes: int, least_bytes: int) -> None:
     """Raise `ConfigurationError` if a sandbox would have less memory than the least that it needs; 0 is no limit."""
     if 0 < memory_bytes < least_bytes:
         raise ConfigurationError(
-            f"trajectory(memory_gib={memory_bytes / GIB:.4g}): a sandbox of a {pool} needs {least_bytes / GIB:.4g} GiB "
+            f"trajectory(memory_gib={memory_bytes / GIB:.4g}): a sandbox of a {pool} needs {least_bytes / GIB:.6g} GiB "
             f"({least_bytes >> 20} MiB) at least"
         )
 

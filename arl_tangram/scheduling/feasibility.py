@@ -11,7 +11,7 @@ from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, SANDBOXES, THREADS, Dimension, Topology
-from arl_tangram.scheduling.offered import mask_of, nowhere, of_node
+from arl_tangram.scheduling.offered import cores_in_words, mask_of, nowhere, of_node
 from arl_tangram.scheduling.quota_places import quotas_of, with_quotas
 
 LONGEST_S = 1e7
@@ -61,7 +61,7 @@ def resolve(
     speedup: Speedup | None = None
     fraction = 0
     if reserved == 0 and minimum > 0:
-        dimension = of_node(spec, topology, at, CPU, minimum, said=f"{minimum / MILLI:g} cores")
+        dimension = of_node(spec, topology, at, CPU, minimum, said=cores_in_words(minimum))
         options, speedup = _core_options(spec.cost, topology.dimensions[dimension].capacity)
         if options:
             elastic = dimension
@@ -114,7 +114,7 @@ def _held_on(spec: ActionSpec, topology: Topology, node: int, reserved: int) -> 
     """Return what a trajectory holds on one of the nodes."""
     fixed = _memory(spec, topology, node)
     if reserved:
-        said = f"{reserved / MILLI:g} reserved cores"
+        said = cores_in_words(reserved, "reserved ")
         fixed.append((of_node(spec, topology, node, CPU, reserved, said=said), reserved))
     if topology.nodes and topology.nodes[node].sandboxes is not None:
         fixed.append((of_node(spec, topology, node, SANDBOXES, 1, said="a sandbox"), 1))

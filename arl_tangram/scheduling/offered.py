@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.lifecycle import ActionSpec
+from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, Topology, node_of, on_node
 
 
@@ -54,17 +55,25 @@ def nowhere(topology: Topology, name: str, *, memory_bytes: int, milli_cores: in
         milli_cores: the same.
     """
     said: list[str] = []
-    for resource, amount, unit in ((MEMORY, memory_bytes, "GiB of memory"), (CPU, milli_cores, "cores")):
+    wanted = (
+        (MEMORY, memory_bytes, f"{memory_bytes / GIB:g} GiB of memory"),
+        (CPU, milli_cores, cores_in_words(milli_cores, "reserved ")),
+    )
+    for resource, amount, asked in wanted:
         if not amount:
             continue
         offered = [topology.dimensions[topology.index[on_node(resource, node.name)]] for node in topology.nodes]
         largest = max(offered, key=lambda dimension: dimension.capacity)
-        asked = f"{amount / largest.scale:g} {unit}"
         if amount > largest.capacity:
             most = f"{largest.capacity / largest.scale:g} at {node_of(largest.name)!r}"
             return InfeasibleError(f"{name} asks for {asked}, and no host has so much: the most is {most}")
         said.append(asked)
     return InfeasibleError(f"{name} asks for {' and '.join(said)}, and no host has both")
+
+
+def cores_in_words(milli_cores: int, kind: str = "") -> str:
+    """Say how many cores these are; `kind` stands before the word."""
+    return f"{milli_cores / MILLI:g} {kind}{'core' if milli_cores == MILLI else 'cores'}"
 
 
 def mask_of(dimensions: Iterable[int]) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
 from arl_tangram.model.topology import CPU, MEMORY, is_breaker, resource_of
 from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
 from arl_tangram.trace.summary import Summary
+
+WIDTH = 110
+"""Characters of a line of a note."""
 
 LEGEND = (
     "ACT (action completion time) = queueing + execution + overhead, mean per call; p50, p99: its quantiles (+-1 %);",
@@ -60,9 +64,22 @@ def render_figures(
         [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
         _pauses(figures),
         _refusal(figures),
-        [f"note: {_printable(note)}" for note in notes],
+        [line for note in notes for line in _note(_printable(note))],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _note(note: str) -> list[str]:
+    """Return a note in lines that are not too wide, broken at its semicolons where that is possible."""
+    lines: list[str] = []
+    line = "note:"
+    for clause in note.replace("; ", ";\n").splitlines():
+        for part in textwrap.wrap(clause, WIDTH - len("note: ")):
+            if len(line) + 1 + len(part) > WIDTH:
+                lines.append(line)
+                line = "     "
+            line += f" {part}"
+    return [*lines, line]
 
 
 def _refusal(figures: Figures) -> list[str]:

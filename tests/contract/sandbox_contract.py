@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,33 +196,72 @@ class SandboxContract:
         assert processes(seconds) == []
 
     @pytest.mark.parametrize(
-        ("argv", "options", "error"),
+        ("argv", "options", "error", "named"),
         [
-            (["echo", 1], {}, TypeError),
-            ({"echo": 1}, {}, TypeError),
-            (None, {}, TypeError),
-            (["echo"], {"env": {"A": 1}}, TypeError),
-            (["echo"], {"env": ["A=1"]}, TypeError),
-            (["echo"], {"stdin": None}, TypeError),
-            (["echo"], {"max_output_bytes": 1e3}, ValueError),
-            (["echo"], {"max_output_bytes": True}, ValueError),
-            (["echo"], {"timeout": True}, ValueError),
+            (["echo", 1], {}, TypeError, "argv"),
+            ({"echo": 1}, {}, TypeError, "argv"),
+            (None, {}, TypeError, "argv"),
+            (["echo"], {"env": {"A": 1}}, TypeError, "env"),
+            (["echo"], {"env": {1: "x"}}, TypeError, "env"),
+            (["echo"], {"env": ["A=1"]}, TypeError, "env"),
+            (["echo"], {"stdin": None}, TypeError, "stdin"),
+            (["echo"], {"cwd": None}, TypeError, "cwd"),
+            (["echo"], {"cwd": 3}, TypeError, "cwd"),
+            (["echo"], {"cwd": b"."}, TypeError, "cwd"),
+            (["echo"], {"timeout": "1"}, TypeError, "timeout"),
+            (["echo"], {"timeout": True}, ValueError, "timeout"),
+            (["echo"], {"max_output_bytes": 1e3}, ValueError, "max_output_bytes"),
+            (["echo"], {"max_output_bytes": True}, ValueError, "max_output_bytes"),
         ],
         ids=repr,
     )
     async def test_arguments_of_the_wrong_type_are_refused(
-        self, box: Sandbox, argv: object, options: dict[str, object], error: type[Exception]
+        self, box: Sandbox, argv: object, options: dict[str, object], error: type[Exception], named: str
     ) -> None:
-        with pytest.raises(error):
+        with pytest.raises(error, match=rf"^{named} (must be|takes) .*(not|involved)"):
             await box.exec(argv, **options)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("path", [None, 3, b"x"], ids=repr)
+    async def test_paths_of_the_wrong_type_are_refused(self, box: Sandbox, tmp_path: Path, path: Any) -> None:
+        for attempt in (
+            box.read_file(path),
+            box.write_file(path, b""),
+            box.put_dir(tmp_path, path),
+            box.get_dir(path, tmp_path / "copy"),
+        ):
+            with pytest.raises(TypeError, match="^path must be a string, not"):
+                await attempt
+        for attempt, named in (
+            (box.put_dir(path, "x"), "source"),
+            (box.get_dir(".", path), "target"),
+            (box.write_file("x", "text"), "write_file"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(TypeError, match=rf"^{named} .*, not"):
+                await attempt
+        await box.write_file("x", b"")
+        for wrong in (None, -1, 1e3, True):
+            with pytest.raises(ValueError, match="^max_bytes must be"):
+                await box.read_file("x", max_bytes=wrong)  # type: ignore[arg-type]
+
+    async def test_copies_of_links_that_lead_out_go_back_in(self, box: Sandbox, tmp_path: Path) -> None:
+        made = await box.exec(
+            shell("mkdir -p t/sub; cd t; ln -s ../sibling l; ln -s ../../x sub/m; ln -s sub in; chmod 555 sub")
+        )
+        assert made.exit_code == 0
+        await box.get_dir("t", tmp_path / "copy")
+        for _ in range(2):
+            await box.put_dir(tmp_path / "copy", "back")
+            told = await box.exec(shell("cd back && readlink l && readlink sub/m && readlink in && ls -ld sub"))
+            assert told.stdout.startswith(b"../sibling\n../../x\nsub\ndr-xr-xr-x"), told
 
     async def test_tmpdir_is_writable(self, box: Sandbox) -> None:
         done = await box.exec(shell('echo x > "${TMPDIR:-/tmp}/file" && cat "${TMPDIR:-/tmp}/file"'))
         assert done.stdout == b"x\n"
 
     async def test_missing_program(self, box: Sandbox) -> None:
-        with pytest.raises(FileNotFoundError, match="no-such-program"):
+        with pytest.raises(FileNotFoundError, match="inside the sandbox.*no-such-program") as raised:
             await box.exec(["no-such-program"])
+        assert raised.value.filename == "no-such-program"
 
     async def test_program_that_cannot_be_executed(self, box: Sandbox) -> None:
         await box.write_file("data", b"")
@@ -229,8 +269,9 @@ class SandboxContract:
             await box.exec(["./data"])
 
     async def test_missing_cwd(self, box: Sandbox) -> None:
-        with pytest.raises(FileNotFoundError, match="nowhere"):
+        with pytest.raises(FileNotFoundError, match="the working folder 'nowhere' does not exist") as raised:
             await box.exec(["true"], cwd="nowhere")
+        assert raised.value.filename == "nowhere"
 
     @pytest.mark.parametrize(
         "wrong",

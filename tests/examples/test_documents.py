@@ -22,6 +22,7 @@ from documents import README, ROOT, Block, not_run, pages, script, shell
 LEFT_OUT: dict[str, str] = {}
 
 PROGRAMS = {page.relative_to(ROOT).as_posix(): program for page in pages() if (program := script(page)).strip()}
+WITH_DOCKER = [page for page, program in PROGRAMS.items() if "DockerPool(" in program]
 SETUP = "python3 -m venv .venv && .venv/bin/pip install "
 COPIED_NOT = shutil.ignore_patterns(".git", ".nox", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info")
 
@@ -56,13 +57,20 @@ def _run(command: list[str], folder: Path, timeout_s: float, more: dict[str, str
     return done.stdout
 
 
-@pytest.mark.parametrize("page", PROGRAMS)
-def test_the_python_of_a_page_runs(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    program = tmp_path / "page.py"
+@pytest.mark.parametrize("page", [page for page in PROGRAMS if page not in WITH_DOCKER])
+def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    _run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", WITH_DOCKER)
+def test_the_python_of_a_page_about_docker_runs(page: str, docker_url: str, tmp_path: Path) -> None:
+    _run_page(page, tmp_path, {"DOCKER_HOST": docker_url})
+
+
+def _run_page(page: str, folder: Path, more: dict[str, str] | None = None) -> None:
+    program = folder / "page.py"
     program.write_text(PROGRAMS[page])
-    needs_docker = "DockerPool(" in PROGRAMS[page]
-    engine = {"DOCKER_HOST": request.getfixturevalue("docker_url")} if needs_docker else None
-    _run([sys.executable, "-W", "error", str(program)], tmp_path, timeout_s=100, more=engine)
+    _run([sys.executable, "-W", "error", str(program)], folder, timeout_s=100, more=more)
 
 
 @pytest.fixture(scope="module")

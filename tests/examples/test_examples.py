@@ -29,6 +29,15 @@ def test_the_example_in_docker_runs_and_prints_what_it_should(docker_url: str, i
     check(IN_DOCKER, tmp_path, "--image", images.busybox, "--url", docker_url)
 
 
+@pytest.mark.parametrize("arguments", [("--image", "no/such/image:1"), ("--url", "unix:///nowhere/docker.sock")])
+def test_the_example_in_docker_says_in_one_line_what_cannot_be_had(arguments: tuple[str, str], docker_url: str) -> None:
+    words = [sys.executable, str(FOLDER / IN_DOCKER), "--url", docker_url, *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert arguments[1].removeprefix("unix://") in done.stderr
+
+
 def check(name: str, folder: Path, *arguments: str) -> None:
     """Run a script, which must end well, and compare what it prints."""
     done = subprocess.run(

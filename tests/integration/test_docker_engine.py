@@ -111,10 +111,12 @@ async def test_a_container_and_a_process_in_it(engine: Engine, images: Images) -
         assert state.running
         assert state.pid > 0
         stream = await engine.open_exec(
-            container, ["sh", "-c", "echo $A; echo bad >&2; pwd; cat; exit 3"], env={"A": "b c"}, workdir="/tmp"
+            container,
+            ["sh", "-c", "echo $A; echo bad >&2; pwd; head -c 200000; exit 3"],
+            env={"A": "b c"},
+            workdir="/tmp",
         )
         await stream.write(b"\x00\xff" * 100_000)
-        stream.write_eof()
         out, err = await output(stream)
         stream.close()
         assert out == b"b c\n/tmp\n" + b"\x00\xff" * 100_000
@@ -270,11 +272,8 @@ async def test_a_late_creation_leaves_no_container(engine: Engine, images: Image
         await engine.create(config(images.busybox), name(), timeout_s=0.002)
     assert caught.value.kind == "late"
 
-    async def is_gone() -> bool:
-        return await engine.list({MARK: ""}) == []
-
-    await asyncio.sleep(0.5)
-    await eventually(is_gone)
+    await asyncio.wait_for(engine._undo.settled(), 30)
+    assert await engine.list({MARK: ""}) == []
 
 
 async def test_a_container_may_be_removed_by_several_at_once(engine: Engine, images: Images) -> None:

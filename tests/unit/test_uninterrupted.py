@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -52,6 +53,26 @@ async def test_an_error_of_the_work_is_heard() -> None:
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
+
+
+@virtual
+async def test_what_fails_after_its_caller_was_cancelled_twice_is_heard() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        raise OSError("it failed")
+
+    caller = asyncio.create_task(finish_anyway(work()))
+    for _ in range(2):
+        await turns(3)
+        caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    del caller
+    gc.collect()
+    assert told == []
 
 
 @virtual

@@ -11,9 +11,9 @@ import arl_tangram as tangram
 from arl_tangram.bench.aoe.place import Place, cores_of, runtime
 from arl_tangram.bench.aoe.plan import MODES, Cell, Mode
 from arl_tangram.bench.aoe.residents import Residents, Timed
-from arl_tangram.managers.docker.latency import Latency
 from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.lifecycle import FinishedAction
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.trace.sink import MemorySink
 
 SETTLE_S = 0.5
@@ -57,7 +57,7 @@ class Visit:
 
     mode: Mode
     samples: tuple[Sample, ...]
-    latency: Mapping[str, Latency]
+    latency: Mapping[str, LatencyStatistics]
 
 
 def _place(place: str, _seconds: float) -> str:

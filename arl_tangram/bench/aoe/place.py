@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import arl_tangram as tangram
 from arl_tangram.bench.aoe.plan import GrantKind, Mode
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.docker.latency import Latency
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.manager import CpuManager
 from arl_tangram.model.quantities import MILLI
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU
 from arl_tangram.trace.sink import MemorySink
 
@@ -89,7 +89,7 @@ class Pool:
         assert self._made is not None, "no manager was made of this pool"
         return self._made
 
-    def latency(self) -> Mapping[str, Latency]:
+    def latency(self) -> Mapping[str, LatencyStatistics]:
         """Return how long the daemon took, by operation."""
         (found,) = self.made.latency().values()
         return found

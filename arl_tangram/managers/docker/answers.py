@@ -107,6 +107,7 @@ class ContainerState:
         exit_code: with what it ended last; 0 while it runs.
         oom_killed: whether the kernel killed something in it for lack of memory.
         error: why it could not be started, or "".
+        ended_s: when it ended last, by the daemon's clock, in seconds since 1970; 0 if it never did.
     """
 
     running: bool
@@ -114,6 +115,7 @@ class ContainerState:
     exit_code: int
     oom_killed: bool
     error: str
+    ended_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ class ContainerEvent:
     exit_code: int | None
     at_ns: int
 
+
+NEVER = "0001-01-01T00:00:00Z"  # as Docker says when a container ended that has not
 
 # Podman's words for the same events.
 _ACTIONS = {"died": "die", "exec_died": "exec_die", "remove": "destroy"}
@@ -217,6 +221,7 @@ def read_state(answer: object) -> ContainerState:
         exit_code=number(state, "ExitCode", 0),
         oom_killed=flag(state, "OOMKilled"),
         error=text(state, "Error", ""),
+        ended_s=max(0.0, datetime.fromisoformat(text(state, "FinishedAt", "") or NEVER).timestamp()),
     )
 
 

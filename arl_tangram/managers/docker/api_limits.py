@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -20,8 +21,11 @@ from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 
 IDLE_AFTER_S = 0.25
+IDLE_AGAIN_S = 5.0  # after an update to idle that failed
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
+
+_logger = logging.getLogger(__name__)
 
 
 class Updater(Protocol):
@@ -64,6 +68,7 @@ class ApiLimits:
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
         self._failure: InfrastructureError | None = None  # of what is wanted now
         self._becoming_idle: asyncio.TimerHandle | None = None
+        self._may_try_again = True  # to become idle
         self._work: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
         self._closed = False
@@ -75,6 +80,7 @@ class ApiLimits:
             return
         self._grant = grant
         self._failure = None
+        self._may_try_again = True
         if self._becoming_idle is not None:
             self._becoming_idle.cancel()
             self._becoming_idle = None
@@ -165,9 +171,20 @@ class ApiLimits:
             except InfrastructureError as error:
                 if wanted == self._wanted():
                     self._failure = error
+                    self._tell_idle(error)
                     return
             else:
                 self._in_effect = wanted
+
+    def _tell_idle(self, error: InfrastructureError) -> None:
+        """Tell of a container that did not become idle, which no action hears of, and have that tried once more."""
+        if self._grant is not None or self._suspended or self._closed or isinstance(error, SandboxLostError):
+            return
+        again = f"; that is tried again in {IDLE_AGAIN_S:g} s" if self._may_try_again else ""
+        _logger.warning("container %s does not give back what its last action had: %s%s", self._id[:12], error, again)
+        if self._may_try_again:
+            self._may_try_again = False
+            self._becoming_idle = self._loop.call_later(IDLE_AGAIN_S, self._become_idle)
 
     async def _update(self, wanted: Allotment) -> None:
         quota_us = -1 if wanted.quota_us is None else wanted.quota_us

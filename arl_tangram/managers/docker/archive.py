@@ -21,6 +21,7 @@ PIECE_BYTES = 1 << 18
 
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"  # names are bytes, whatever they mean
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_UP = 1000  # `..` in one path, of which the system takes 4,096 bytes
 _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
@@ -43,6 +44,8 @@ class FileOwner:
 def pack(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes]:
     """Yield what is in a folder as a tar stream in pieces; links stay links, special files are left out.
 
+    So are links that lead out by a relative path: daemons refuse the whole stream for one. `scan` finds those.
+
     When `stop` is set the stream ends.
 
     Raises:
@@ -57,16 +60,33 @@ def pack(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes
     yield bytes(pending + _END)
 
 
-def folders_in(source: str, stop: threading.Event) -> list[str]:
-    """Return the paths of all folders in a folder, relative to it."""
-    found: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What of a folder does not go into a container with the stream alone; names are relative to it.
+
+    Attributes:
+        folders: all folders in it.
+        links: the links that the stream leaves out, with where they lead.
+    """
+
+    folders: list[str]
+    links: list[tuple[str, str]]
+
+
+def scan(source: str, stop: threading.Event) -> Scan:
+    """Look through a folder, following no links; when `stop` is set this ends half done."""
+    found = Scan([], [])
     left = [""]
     while left and not stop.is_set():
         folder = left.pop()
         with os.scandir(os.path.join(source, folder)) as entries:
-            inside = [os.path.join(folder, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        found += inside
-        left += inside
+            for entry in entries:
+                name = os.path.join(folder, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    found.folders.append(name)
+                    left.append(name)
+                elif entry.is_symlink() and _leads_out(name, to := os.readlink(entry)):
+                    found.links.append((name, to))
     return found
 
 
@@ -109,11 +129,21 @@ def _blocks(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[by
                     return
                 name = os.path.join(folder, entry.name)
                 if entry.is_symlink():
-                    yield _header(name, entry.stat(follow_symlinks=False), owner, tarfile.SYMTYPE, os.readlink(entry))
+                    to = os.readlink(entry)
+                    if not _leads_out(name, to):
+                        yield _header(name, entry.stat(follow_symlinks=False), owner, tarfile.SYMTYPE, to)
                 elif entry.is_dir():
                     left.append(name)
                 elif entry.is_file():
                     yield from _file_blocks(entry.path, name, owner, stop)
+
+
+def _leads_out(name: str, to: str) -> bool:
+    """Tell whether a link leads out as daemons see it: by its text alone, and absolute ones do not."""
+    if to.startswith("/"):
+        return False
+    end = os.path.normpath(os.path.join(os.path.dirname(name), to))
+    return end == ".." or end.startswith("../")
 
 
 def _file_blocks(path: str, name: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes]:
@@ -196,6 +226,7 @@ class _Target:
         self._top = os.open(path, _FOLDER)
         self._parts: tuple[str, ...] = ()
         self._fd = os.dup(self._top)  # of the folder `_parts`: entries that follow each other are mostly siblings
+        self._way = [_identity(self._top)]  # of each folder from the top to that one
         self._folders: dict[tuple[str, ...], tuple[int, float]] = {}
         self._left_out: set[tuple[str, ...]] = set()
 
@@ -277,28 +308,46 @@ class _Target:
         for parts, (mode, mtime) in reversed(self._folders.items()):
             if stop.is_set():
                 return
-            fd = self._enter(parts)
-            _set_time(fd, mtime)
-            os.fchmod(fd, mode & 0o777)
+            # By way of its parent, from which the next one can be reached: this one may forbid that from now on.
+            fd = self._open_folder(parts[-1], self._enter(parts[:-1]), parts) if parts else os.dup(self._top)
+            try:
+                _set_time(fd, mtime)
+                os.fchmod(fd, mode & 0o777)
+            finally:
+                os.close(fd)
 
     def _enter(self, parts: tuple[str, ...]) -> int:
         """Return a descriptor of a folder, which is created if need be."""
         if parts == self._parts:
             return self._fd
-        known = len(self._parts)
-        inside = parts[:known] == self._parts
-        fd = os.dup(self._fd if inside else self._top)
+        fd, known = self._above(parts)
+        way = self._way[: known + 1]
         try:
-            for part in parts[known:] if inside else parts:
+            for part in parts[known:]:
                 inner = self._open_folder(part, fd, parts)
                 os.close(fd)
                 fd = inner
+                way.append(_identity(fd))
         except BaseException:
             os.close(fd)
             raise
         os.close(self._fd)
-        self._fd, self._parts = fd, parts
+        self._fd, self._parts, self._way = fd, parts, way
         return fd
+
+    def _above(self, parts: tuple[str, ...]) -> tuple[int, int]:
+        """Return a descriptor of a folder on the way to another, near to it, and how deep it lies."""
+        common = _common(parts, self._parts)
+        up = len(self._parts) - common
+        if up == 0:
+            return os.dup(self._fd), common
+        if up <= min(common, _MOST_UP):
+            with contextlib.suppress(OSError):  # a folder that it has found here may forbid this
+                fd = os.open("/".join([".."] * up), _FOLDER, dir_fd=self._fd)
+                if _identity(fd) == self._way[common]:  # else one of them was moved
+                    return fd, common
+                os.close(fd)
+        return os.dup(self._top), 0
 
     def _open_folder(self, name: str, parent: int, parts: tuple[str, ...]) -> int:
         try:
@@ -317,6 +366,19 @@ class _Target:
 
     def _error(self, number: int, parts: tuple[str, ...]) -> OSError:
         return OSError(number, os.strerror(number), os.path.join(self.path, *parts))
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    told = os.fstat(fd)
+    return told.st_dev, told.st_ino
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """Return how many names two ways begin with in common."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    return next(number for number in range(shorter) if one[number] != other[number])
 
 
 def _set_time(fd: int, mtime: float) -> None:

@@ -251,7 +251,9 @@ class Builder:
         commands = Commands(
             self._engine,
             container.id,
+            pid=container.pid,
             sandbox_id=sandbox_id,
+            remove=partial(self._containers.remove, container.id),
             limits=limits,
             env=container.env,
             workdir=container.workdir,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
 from arl_tangram.errors import SandboxLostError
@@ -32,7 +32,9 @@ class Commands:
     Args:
         engine: the daemon.
         container_id: the container, which runs.
+        pid: its first process, as the daemon tells it; 0 if that is not known.
         sandbox_id: the name in messages.
+        remove: removes the container, sooner or later; never raises.
         limits: of the container.
         env: the container's own variables.
         workdir: its working folder.
@@ -44,7 +46,9 @@ class Commands:
         engine: Engine,
         container_id: str,
         *,
+        pid: int = 0,
         sandbox_id: str,
+        remove: Callable[[], Awaitable[None]],
         limits: Limits,
         env: Mapping[str, str],
         workdir: str,
@@ -55,7 +59,14 @@ class Commands:
         self._odd_env = {name: value for name, value in env.items() if not script.is_plain(name) and name.isprintable()}
         self._keeps = channel == "session"
         self._numbers = itertools.count(1)
-        self._life = Life(engine, container_id, sandbox_id, on_lost=lambda: self._shells.hang_up())  # noqa: PLW0108 - they come later
+        self._life = Life(
+            engine,
+            container_id,
+            pid=pid,
+            sandbox_id=sandbox_id,
+            remove=remove,
+            on_lost=lambda: self._shells.hang_up(),  # noqa: PLW0108 - they come later
+        )
         sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits)
         self._shells = Shells(sessions, limits, self._life)
         self._scripts = OwnScripts(self._shells, self._life, workdir)
@@ -71,7 +82,7 @@ class Commands:
         return self._life.goes_on
 
     def check(self) -> None:
-        """Raise `SandboxLostError` if the sandbox is dead."""
+        """Raise `SandboxLostError` or `OutOfMemoryError` if the sandbox is dead."""
         self._life.check()
 
     async def open(self) -> None:
@@ -138,9 +149,14 @@ class Commands:
         """
         return await self._scripts.shell(text, stdin, max_bytes=max_bytes)
 
-    def lose(self, reason: str) -> None:
-        """Take note that the sandbox is dead: running commands fail at once."""
-        self._life.lose(reason)
+    def lose(self, reason: str, *, out_of_memory: bool = False) -> None:
+        """Take note that the sandbox is dead: running commands fail at once; the first reason counts.
+
+        Args:
+            reason: why, to stand behind "is lost".
+            out_of_memory: whether its own commands are to blame, having used up its memory.
+        """
+        self._life.lose(reason, out_of_memory=out_of_memory)
 
     def interrupt(self, reason: str) -> None:
         """Let running commands fail at once, because their end cannot be heard any more; the sandbox may live on."""
@@ -150,6 +166,7 @@ class Commands:
         """Let running commands fail, and kill everything as far as that is possible from outside; bounded."""
         self.lose("it was closed")
         await self._shells.aclose()
+        await self._life.settled()
 
     # beginning
 
@@ -188,7 +205,14 @@ class Commands:
         if exchange.done.exception() is not None:
             self.check()
             if not running.session.is_killed:
-                await explain(running, daemon=self._engine, life=self._life, shells=self._shells)
+                await explain(
+                    running,
+                    daemon=self._engine,
+                    life=self._life,
+                    shells=self._shells,
+                    guards=self._shells.guards,
+                    shell=self._scripts.shell,
+                )
             return KILLED_CODE
         if timed_out:
             return KILLED_CODE

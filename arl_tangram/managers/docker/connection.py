@@ -297,7 +297,8 @@ def _converted() -> Generator[None]:
         if error.status == 900:  # aiodocker's own
             raise DaemonError("gone", 0, f"the daemon cannot be reached: {_why(error)}") from error
         kind: Kind = "refused" if error.status // 100 == 4 else "failed"
-        raise DaemonError(kind, error.status, one_line(error.message)) from error
+        said = str(error.message or "").strip() or f"status {error.status} and no reason, unlike a Docker daemon"
+        raise DaemonError(kind, error.status, one_line(said)) from error
     except TimeoutError as error:
         raise DaemonError("late", 0, f"the daemon has stopped answering: {one_line(error)}") from error
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:

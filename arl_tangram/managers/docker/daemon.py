@@ -44,7 +44,3 @@ class Engine(Daemon, Protocol):
     async def inspect(self, container_id: str) -> ContainerState:
         """Return how the container is."""
         ...
-
-    async def remove(self, container_id: str) -> None:
-        """Remove it, with all that runs in it."""
-        ...

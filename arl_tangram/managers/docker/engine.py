@@ -84,11 +84,6 @@ class Engine(FileRequests, ImageRequests):
         """Path of the daemon's socket on this machine; None if it is reached otherwise."""
         return self._opened.location.socket if self._opened is not None else None
 
-    @property
-    def is_podman(self) -> bool:
-        """Whether it is Podman that answers as if it were Docker."""
-        return self._version is not None and self._version.podman is not None
-
     async def open(self, *, timeout_s: float = QUICK_S) -> EngineInfo:
         """Find the daemon, and ask which it is and how many cores it has; inside the loop that it will be used in.
 

@@ -44,6 +44,7 @@ class Exchange:
     duration_s: float = 0.0
     cpu_s: float = 0.0
     children: frozenset[str] | None = None
+    _has_waited: bool = False
 
     def capture(self, stream: int) -> Capture:
         """Return what is kept of a stream."""
@@ -52,14 +53,22 @@ class Exchange:
     def begin(self, uptime: float) -> None:
         """Note that the command has begun, now, and at this time of the container's machine."""
         self.start = (time.monotonic(), uptime)
+        asyncio.get_running_loop().call_soon(self._wait)
+
+    def _wait(self) -> None:
+        self._has_waited = True
 
     def end(self, code: int, uptime: float, cpu_s: float) -> None:
-        """Note that the command has ended, now, and at this time of the container's machine."""
+        """Note that the command has ended, now, and at this time of the container's machine.
+
+        If both reports were there at once, it took at most the time since its text was sent.
+        """
         self.end_s = time.monotonic()
         self.code = code
         self.cpu_s = cpu_s
         if self.start is not None:
-            heard_s, told_s = self.end_s - self.start[0], uptime - self.start[1]
+            begun_s = self.start[0] if self._has_waited else self.sent_s
+            heard_s, told_s = self.end_s - begun_s, uptime - self.start[1]
             self.duration_s = max(0.0, min(max(heard_s, told_s - TICK_S), told_s + TICK_S))
 
 

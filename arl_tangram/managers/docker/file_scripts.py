@@ -1,6 +1,7 @@
 """Shell text for the files of a container, and what its exit codes mean. Pure.
 
-POSIX sh with `cat`, `chmod`, `head`, `id`, `mkdir`, `readlink` and `rm`, as busybox and coreutils have them. Only the
+POSIX sh with `cat`, `chmod`, `head`, `id`, `ln`, `mkdir`, `readlink`, `rm` and, to be quicker, `stat`, as busybox and
+coreutils have them. Only the
 container can follow its own links, and only as its own user does it see what is permitted. So each operation begins
 with `RESOLVE`, which sets `real`: what the path leads to, whether that exists or not.
 """
@@ -10,12 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from arl_tangram.errors import SandboxPathError
 
 # A shell's own codes are 0 to 2, 126, 127, and from 129 on for signals.
-_LEAVES, _LOOP, _OTHER_KIND, _FOLDER, _NO_FOLDER, _MISSING, _EXISTS, _DENIED = range(70, 78)
+_LEAVES, _LOOP, _OTHER_KIND, _FOLDER, _NO_FOLDER, _MISSING, _EXISTS, _DENIED, _LARGE = range(70, 79)
 
 _ERRNO_OF_CODE = {
     _LOOP: errno.ELOOP,
@@ -24,22 +25,30 @@ _ERRNO_OF_CODE = {
     _MISSING: errno.ENOENT,
     _EXISTS: errno.EEXIST,
     _DENIED: errno.EACCES,
+    _LARGE: errno.EFBIG,
 }
 _TOLD = (  # what programs say on standard error
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR,
     errno.ETXTBSY, errno.ENOENT, errno.EEXIST, errno.EFBIG,
 )  # fmt: skip
 
-_MOST_FOLDERS_BYTES = 1 << 15
+_MOST_WORDS_BYTES = 1 << 15
 
-# Builtins only, except for links. The last newline of what `readlink` prints is its own, all others are the link's.
+# Builtins only, except for links. What is in a folder that there is, and no link itself, is found by the system at
+# once: walking along `path` takes seconds for one of 2,000 names. A part that does not exist ends the walk, too, unless
+# the rest goes up again. The last newline of what `readlink` prints is its own, all others are the link's.
 RESOLVE = f"""LC_ALL=C
 top=$work
-cd -P -- "$work" 2>/dev/null && top=$PWD
+here=
+cd -P -- "$work" 2>/dev/null && top=$PWD && here=yes
 [ "$top" != / ] || top=
-case $path in /*) real= ;; *) real=$top ;; esac
+case $path in /*) real= here=yes ;; *) real=$top ;; esac
 rest=$path/
 links=0
+if [ -n "$folder" ] && [ -n "$here" ] && cd -P -- "$folder" 2>/dev/null && [ ! -h "./$part" ]; then
+    real=${{PWD%/}}/$part
+    rest=
+fi
 while [ -n "$rest" ]; do
     part=${{rest%%/*}}
     rest=${{rest#*/}}
@@ -56,6 +65,15 @@ while [ -n "$rest" ]; do
         rest=$to/$rest
     else
         real=$real/$part
+        if [ ! -e "$real" ]; then
+            case /$rest in
+                */../* | */./* | *//*) ;;
+                *)
+                    real=${{real}}${{rest:+/${{rest%/}}}}
+                    rest=
+                    ;;
+            esac
+        fi
     fi
 done
 case $path in
@@ -75,10 +93,13 @@ exec 3<>"$real" || exit 1
 : >/proc/self/fd/3 && cat >&3
 """
 
-# Prints the first `most` bytes.
+# Prints the first `most` bytes, unless there are that many: then it says so, at once if there is a `stat`.
 READ = f"""[ -e "$real" ] || exit {_MISSING}
 [ -f "$real" ] || exit {_OTHER_KIND}
 [ -r "$real" ] || exit {_DENIED}
+size=$(stat -c %s -- "$real" 2>/dev/null)
+case $size in '' | *[!0-9]*) size=0 ;; esac
+[ "$size" -lt "$most" ] || exit {_LARGE}
 head -c "$most" <"$real"
 """
 
@@ -104,6 +125,15 @@ printf '%s %s %s %s' "$(id -u)" "$(id -g)" "$found" "$real"
 """
 
 
+def place(path: str) -> dict[str, str]:
+    """Return what `RESOLVE` is told of a path: its names, and the folder of the last one if that is a name."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    top = "/" if path.startswith("/") else ""
+    if not names or names[-1] == "..":
+        return {"path": top + "/".join(names), "folder": "", "part": ""}
+    return {"path": top + "/".join(names), "folder": (top or "./") + "/".join(names[:-1]), "part": names[-1]}
+
+
 def settings(values: Mapping[str, str]) -> str:
     """Return shell text that sets variables."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
@@ -114,21 +144,9 @@ def clearing(real: str, folders: Sequence[str]) -> Iterator[str]:
 
     Each fails when something else is in the way, and tells its name.
     """
-    words: list[str] = []
-    length = 0
-    for folder in folders:
-        words.append(shlex.quote(folder))
-        length += len(words[-1]) + 1
-        if length >= _MOST_FOLDERS_BYTES:
-            yield _clear(real, words)
-            words, length = [], 0
-    if words:
-        yield _clear(real, words)
-
-
-def _clear(real: str, words: Sequence[str]) -> str:
-    return f"""cd -- {shlex.quote(real)} || exit 1
-for folder in {" ".join(words)}; do
+    for words in _portions((folder,) for folder in folders):
+        yield f"""cd -- {shlex.quote(real)} || exit 1
+for folder in {words}; do
     if [ -h "$folder" ]; then
         rm -f -- "$folder" || exit 1
     elif [ -e "$folder" ] && [ ! -d "$folder" ]; then
@@ -137,6 +155,64 @@ for folder in {" ".join(words)}; do
     fi
 done
 """
+
+
+def linking(real: str, mode: int, links: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield scripts that make links, in place of what is there, and the folders that they are in.
+
+    Each fails when a folder is in the way of a link. The folders become writable: they get their permissions
+    afterwards, all but `real`, which gets its `mode` back.
+
+    Args:
+        real: the folder in which they are.
+        mode: its permissions.
+        links: names, and where they lead.
+    """
+    for words in _portions(_with_folders(links)):
+        yield f"""cd -- {shlex.quote(real)} || exit 1
+[ -w . ] && [ -x . ] || chmod u+wx . || exit 1
+set -- {words}
+while [ "$#" -gt 0 ]; do
+    if [ -z "$1" ]; then
+        [ -d "$2" ] || mkdir -- "$2" || exit 1
+        [ -w "$2" ] && [ -x "$2" ] || chmod u+wx "$2" || exit 1
+    elif [ -d "$2" ] && [ ! -h "$2" ]; then
+        printf %s "${{2#./}}" >&2
+        exit {_FOLDER}
+    else
+        ln -sfn -- "$1" "$2" || exit 1
+    fi
+    shift 2
+done
+chmod {mode:o} . 2>/dev/null || :
+"""
+
+
+def _with_folders(links: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield where links lead and their names, each folder before what is in it, as if it led to nothing."""
+    known: set[str] = set()
+    for name, to in links:
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            if folder not in known:
+                known.add(folder)
+                yield "", f"./{folder}"
+        yield to, f"./{name}"
+
+
+def _portions(items: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the words of items as shell text, as many at a time as one script takes well."""
+    words: list[str] = []
+    length = 0
+    for item in items:
+        words.append(" ".join(map(shlex.quote, item)))
+        length += len(words[-1]) + 1
+        if length >= _MOST_WORDS_BYTES:
+            yield " ".join(words)
+            words, length = [], 0
+    if words:
+        yield " ".join(words)
 
 
 def error(code: int, told: str, path: str, workdir: str) -> Exception:
@@ -152,7 +228,7 @@ def error(code: int, told: str, path: str, workdir: str) -> Exception:
         return SandboxPathError(f"{path!r} leaves the sandbox, whose working folder is {workdir}")
     if code == _OTHER_KIND:
         return OSError(errno.EINVAL, "not a regular file", path)
-    if code == _EXISTS and told:
+    if code in (_EXISTS, _FOLDER) and told:
         path = f"{path}/{told}"
     number = _ERRNO_OF_CODE.get(code)
     if number is None:

@@ -24,10 +24,10 @@ import anyio
 import anyio.to_thread
 
 from arl_tangram.errors import SandboxLostError, SandboxPathError
-from arl_tangram.managers.arguments import check_folder
+from arl_tangram.managers.arguments import check_folder, check_host_path, check_max_bytes, check_path
 from arl_tangram.managers.docker import file_scripts as scripts
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.archive import FileOwner, folders_in, pack, unpack
+from arl_tangram.managers.docker.archive import FileOwner, pack, scan, unpack
 from arl_tangram.managers.docker.feed import Feed
 from arl_tangram.uninterrupted import in_thread, settled, unstoppable
 
@@ -95,7 +95,9 @@ class Files:
             FileNotFoundError: it does not exist.
             NotADirectoryError: it is no folder.
             PermissionError: it cannot be entered.
+            TypeError: it is no string.
         """
+        check_path(path, "cwd")
         return os.fsdecode(await self._run(path, scripts.ENTER))
 
     async def write(self, path: str, data: object) -> None:
@@ -106,20 +108,31 @@ class Files:
 
     async def read(self, path: str, max_bytes: int) -> bytes:
         """Return the content of a regular file of at most `max_bytes`; see `Sandbox.read_file`."""
+        check_max_bytes(max_bytes)
         most = max_bytes + 1
-        content = await self._run(path, scripts.READ, {"most": str(most)}, max_bytes=most)
+        too_large = OSError(errno.EFBIG, f"larger than max_bytes={max_bytes:,}", path)
+        try:
+            content = await self._run(path, scripts.READ, {"most": str(most)}, max_bytes=most)
+        except OSError as error:
+            raise too_large if error.errno == errno.EFBIG else error from None
         if len(content) > max_bytes:
-            raise OSError(errno.EFBIG, f"larger than max_bytes={max_bytes:,}", path)
+            raise too_large
         return content
 
     async def put(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a folder in; see `Sandbox.put_dir`."""
+        check_host_path(source, "source")
         stop = threading.Event()
         mode = await in_thread(lambda: self._check_source(source), self._limiter)
         told = os.fsdecode(await self._run(path, scripts.PUT, {"mode": f"{mode:o}"}))
         uid, gid, found, real = told.split(" ", 3)
-        if found == "found":
-            await self._clear_links(os.fspath(source), path, real, stop)
+        there = await in_thread(lambda: scan(os.fspath(source), stop), self._limiter, on_cancel=stop.set)
+        # First the links that are where folders are to be, which the daemon would refuse to remove; then those that it
+        # would refuse to make.
+        for script in scripts.clearing(real, there.folders if found == "found" else ()):
+            await self._checked(script, path)
+        for script in scripts.linking(real, mode, there.links):
+            await self._checked(script, path)
         packing = _Packing(os.fspath(source), FileOwner(int(uid), int(gid)), self._limiter, stop)
         try:
             await _end_early(self._archives.put_archive(self._id, real, packing.pieces()), stop)
@@ -131,6 +144,7 @@ class Files:
 
     async def get(self, path: str, target: str | os.PathLike[str]) -> None:
         """Copy a folder out; see `Sandbox.get_dir`."""
+        check_host_path(target, "target")
         real = os.fsdecode(await self._run(path, scripts.GET))
         stop = threading.Event()
         feed = Feed()
@@ -170,9 +184,8 @@ class Files:
             SandboxPathError: the path leaves the sandbox.
             OSError: the script ended with an error.
         """
-        if "\0" in path:
-            raise ValueError(f"a zero byte in a path: {path!r}")
-        given = scripts.settings({"work": self._workdir, "path": path, **(variables or {})})
+        check_path(path)
+        given = scripts.settings({"work": self._workdir, **scripts.place(path), **(variables or {})})
         return await self._checked(f"{given}{scripts.RESOLVE}{script}", path, stdin=stdin, max_bytes=max_bytes)
 
     async def _checked(self, script: str, path: str, *, stdin: bytes = b"", max_bytes: int = _TOLD_BYTES) -> bytes:
@@ -193,12 +206,6 @@ class Files:
                 "a folder cannot be copied into itself"
             )
         return found.st_mode & 0o7777
-
-    async def _clear_links(self, source: str, path: str, real: str, stop: threading.Event) -> None:
-        """Remove the links that are where folders are to be, which the daemon would refuse to do."""
-        folders = await in_thread(lambda: folders_in(source, stop), self._limiter, on_cancel=stop.set)
-        for script in scripts.clearing(real, folders):
-            await self._checked(script, path)
 
     def _failure(self, error: DaemonError, path: str) -> Exception:
         """Return what an error of the daemon means to whoever copies."""

@@ -150,6 +150,15 @@ def parent_of(pid: int) -> int | None:
     return int(stat.rpartition(b")")[2].split()[1])
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] == b"T"
+
+
 def _descends(child: int, ancestor: int, parents: Mapping[int, int], folder: Path) -> bool:
     inside = {ancestor, *processes(folder)}
     while (parent := parents.get(child)) is not None:

@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,10 @@ BOOT = "arl_tangram.boot"
 SANDBOX = "arl_tangram.sandbox"
 LEASE_S = "arl_tangram.lease_s"
 
-STALE_S = 3600.0  # what somebody elsewhere created and has not started for so long is left behind
+# What somebody elsewhere has not started for so long, or not removed so long after its end, is left behind. Sooner, a
+# live owner may still want to know why it ended.
+STALE_S = 3600.0
+ENDED = ("exited", "dead")
 
 _logger = logging.getLogger(__name__)
 
@@ -63,17 +66,14 @@ async def sweep(engine: Engine) -> int:
     """Remove the containers of dead owners; return how many there were.
 
     An owner is dead if its process on this machine is gone, or the machine has been started again since. Of owners
-    elsewhere, nothing is known: of theirs, only what does not run any more is removed, since the first process of a
+    elsewhere, nothing is known: of theirs, only what has not run for an hour is removed, since the first process of a
     container ends when its owner is gone.
 
     Raises:
         DaemonError: the daemon does not tell which containers there are.
     """
-    mark = await read_mark()
-    containers = await engine.list({OWNER: ""})
-    found = await anyio.to_thread.run_sync(partial(left_behind, containers, mark, time.time()))
     removed = 0
-    for container in found:
+    for container in await find_left(engine):
         try:
             await engine.remove(container.id)
             removed += 1
@@ -84,12 +84,43 @@ async def sweep(engine: Engine) -> int:
     return removed
 
 
-def left_behind(containers: Iterable[Listed], mark: Mark, now_s: float) -> list[Listed]:
-    """Return those containers whose owner is dead, or that are of no use to whoever owns them; blocks."""
-    return [container for container in containers if _is_left(container, mark, now_s)]
+async def find_left(engine: Engine) -> list[Listed]:
+    """Return the containers that dead owners have left behind, as `sweep` finds them; change nothing.
+
+    Raises:
+        DaemonError: the daemon does not tell which containers there are.
+    """
+    mark = await read_mark()
+    containers, now_s = await engine.list({OWNER: ""}), time.time()
+    ended_s = {
+        container.id: await _ended_s(engine, container, now_s) for container in containers if container.state in ENDED
+    }
+    return await anyio.to_thread.run_sync(partial(left_behind, containers, mark, now_s, ended_s))
 
 
-def _is_left(container: Listed, mark: Mark, now_s: float) -> bool:
+async def _ended_s(engine: Engine, container: Listed, now_s: float) -> float:
+    """Return when a container ended, which is no sooner than it was created; now, if the daemon does not tell."""
+    if now_s - container.created_s <= STALE_S:
+        return container.created_s
+    try:
+        return max(container.created_s, (await engine.inspect(container.id)).ended_s)
+    except DaemonError:
+        return now_s
+
+
+def left_behind(containers: Iterable[Listed], mark: Mark, now_s: float, ended_s: Mapping[str, float]) -> list[Listed]:
+    """Return those containers whose owner is dead, or that are of no use to whoever owns them; blocks.
+
+    Args:
+        containers: of any owners.
+        mark: of this machine.
+        now_s: the time, in seconds since 1970.
+        ended_s: when those that have ended did so, by id.
+    """
+    return [each for each in containers if _is_left(each, mark, now_s, ended_s.get(each.id, now_s))]
+
+
+def _is_left(container: Listed, mark: Mark, now_s: float, ended_s: float) -> bool:
     owner = container.labels.get(OWNER, "")
     if container.labels.get(HOST) == mark.host:
         if is_dead(owner, container.labels.get(BOOT)):
@@ -98,7 +129,7 @@ def _is_left(container: Listed, mark: Mark, now_s: float) -> bool:
             return False  # it lives
     if container.state == "created":
         return now_s - container.created_s > STALE_S
-    return container.state in ("exited", "dead")
+    return container.state in ENDED and now_s - ended_s > STALE_S
 
 
 def this_mark() -> Mark:

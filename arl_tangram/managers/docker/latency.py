@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from arl_tangram.model.statistics import LatencyStatistics
 
 LEAST_S = 1e-5
 STEPS_PER_DOUBLING = 8  # a quantile is wrong by less than a twentieth
 BUCKETS = 32 * STEPS_PER_DOUBLING  # up to 12 hours
 OPERATIONS = 64  # names of operations are our own: a limit that is only there to be one
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """How long one operation of a daemon took.
-
-    Attributes:
-        count: how often it was asked for.
-        failures: how often it failed, was late or was cancelled (a refusal is an answer); these count above as well.
-        mean_s: mean, like the rest from asking to the answer, without the time spent waiting for a turn.
-        p50_s: median, within 5 %.
-        p99_s: 99th percentile, within 5 %.
-        max_s: longest.
-    """
-
-    count: int
-    failures: int
-    mean_s: float
-    p50_s: float
-    p99_s: float
-    max_s: float
 
 
 class LatencyMeter:
@@ -48,7 +28,7 @@ class LatencyMeter:
             histogram = self._operations[operation] = _Histogram()
         histogram.add(seconds, ok=ok)
 
-    def read(self) -> Mapping[str, Latency]:
+    def read(self) -> Mapping[str, LatencyStatistics]:
         """Return what there was until now, by operation."""
         return {operation: histogram.read() for operation, histogram in sorted(self._operations.items())}
 
@@ -72,8 +52,8 @@ class _Histogram:
         self._sum_s += seconds
         self._max_s = max(self._max_s, seconds)
 
-    def read(self) -> Latency:
-        return Latency(
+    def read(self) -> LatencyStatistics:
+        return LatencyStatistics(
             count=self._count,
             failures=self._failures,
             mean_s=self._sum_s / self._count if self._count else 0.0,

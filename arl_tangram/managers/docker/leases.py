@@ -1,19 +1,15 @@
-"""The grants of cores on one daemon: applies them, takes them back, and moves them when cores go or come."""
+"""The grants of cores on one daemon: as in any pool, but cores go offline and come back."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
-from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
-from arl_tangram.managers.cores import Cores, Placement
+from arl_tangram.errors import AllocationError
+from arl_tangram.managers.cores import Cores
 from arl_tangram.managers.docker.available import AvailableCores, CoreWatch
 from arl_tangram.managers.docker.sandbox import DockerSandbox
-from arl_tangram.managers.lease import SandboxLease
+from arl_tangram.managers.leasing import Leasing
 from arl_tangram.managers.manager import CpuLease
-from arl_tangram.managers.usage import UsageMeter
 
 
 class Leases:
@@ -37,39 +33,24 @@ class Leases:
         self._cores = cores
         self._said = said
         self._available = available
-        self._watch = CoreWatch(cores, on_moved=self._place, on_capacity=on_capacity)
-        self._leased: dict[int, DockerSandbox] = {}
-        self._numbers = itertools.count(1)
+        self._leasing = Leasing(cores)
+        self._watch = CoreWatch(cores, on_moved=self._leasing.place, on_capacity=on_capacity)
 
     def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool) -> CpuLease:
         """Apply a grant; see `DockerManager.lease`."""
-        if not self._watch.is_following and (available := self._available()) is not None:
-            self._watch.follow(available)
-        self._watch.look()  # no core is given away that is offline now
-        key = next(self._numbers)
+        self.look()
         try:
-            moved = self._cores.take(key, milli_cores, beyond=again)
+            return self._leasing.lease(milli_cores, sandbox, again=again)
         except ValueError as error:
             if not self._cores.offline:
                 raise  # a defect of whoever asks
             raise AllocationError(f"cores of {self._said} went offline before they could be given: {error}") from error
-        meter = UsageMeter()
-        lease = SandboxLease(
-            sandbox, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)
-        )
-        if sandbox is not None:
-            self._leased[key] = sandbox
-            try:
-                sandbox.place(moved.pop(key))
-            except OSError as error:
-                lease.release()
-                if isinstance(error, InfrastructureError):
-                    raise
-                sandbox.check()
-                raise SandboxLostError(f"sandbox {sandbox.id} does not take its cores: {error}") from error
-            sandbox.begin(milli_cores, meter)
-        self._place(moved)
-        return lease
+
+    def look(self) -> None:
+        """See which cores are online, so that none is given away or asked for that is not."""
+        if not self._watch.is_following and (available := self._available()) is not None:
+            self._watch.follow(available)
+        self._watch.look()
 
     def tell_if_short(self) -> None:
         """Tell how many cores there are if some are offline."""
@@ -79,16 +60,3 @@ class Leases:
     def close(self) -> None:
         """Look no more which cores are online."""
         self._watch.close()
-
-    def _give_back(self, key: int, meter: UsageMeter) -> None:
-        sandbox = self._leased.pop(key, None)
-        if sandbox is not None:
-            sandbox.end(meter)
-        self._place(self._cores.give_back(key))
-
-    def _place(self, moved: Mapping[int, Placement]) -> None:
-        """Move fractions whose shared cores have changed."""
-        for key, placement in moved.items():
-            if key in self._leased:
-                with contextlib.suppress(OSError):  # that sandbox is dying, which its own action hears
-                    self._leased[key].place(placement)

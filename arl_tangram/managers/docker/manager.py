@@ -14,10 +14,10 @@ import anyio.to_thread
 from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
 from arl_tangram.managers.docker import options
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
-from arl_tangram.managers.docker.latency import Latency
 from arl_tangram.managers.docker.neighbours import machine_of
 from arl_tangram.managers.host.owner import new_name
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import Dimension, node_of, resource_of
 from arl_tangram.uninterrupted import finish_anyway
 
@@ -156,7 +156,7 @@ class DockerManager:
         """Return how fast the daemons have answered, and what could not be removed."""
         return tuple(line for node in self._prepared() for line in node.notes())
 
-    def latency(self) -> Mapping[str, Mapping[str, Latency]]:
+    def latency(self) -> Mapping[str, Mapping[str, LatencyStatistics]]:
         """Return how long the daemons took: by name of the node, and operation."""
         return {node.name or "docker": node.meter.read() for node in self._nodes}
 
@@ -170,7 +170,10 @@ class DockerManager:
         return next(node for node in self._prepared() if node.name == wanted)
 
     async def _close(self) -> None:
-        await asyncio.gather(*(node.aclose() for node in self._nodes))
+        closed = await asyncio.gather(*(node.aclose() for node in self._nodes), return_exceptions=True)
+        for error in closed:
+            if error is not None:
+                raise error
 
 
 def _load() -> tuple[type[DockerNode], Mark]:
@@ -201,9 +204,7 @@ def _settle(together: Sequence[DockerNode]) -> None:
     Whoever names cores goes first, who takes what is left last. Memory that nobody has named is divided evenly.
     """
     for node in together:
-        node.host = replace(
-            node.host, beside=tuple(other.host.memory_bytes for other in together if other is not node)
-        )
+        node.host = replace(node.host, beside=tuple(other.host.memory_bytes for other in together if other is not node))
     taken: set[int] = set()
     for node in sorted(together, key=lambda node: _leeway(node.host)):
         node.settle(taken, shares=len(together) > 1)

@@ -12,12 +12,12 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def machine_of(url: str | None, *, is_here: bool) -> str:
-    """Return what tells the machine of a daemon from others: the host of its URL, or "" for this machine.
+    """Return what tells the machine of a daemon from others: the host of its URL; empty for this machine.
 
-    Names are not resolved: two of one machine are taken for two machines.
+    Names are not resolved, so two names of one machine are two machines; so are sockets that lead elsewhere.
     """
-    host = urlsplit(url or "").hostname or ""
-    return "" if is_here or host in LOOPBACK else host
+    host = urlsplit(url or "").hostname
+    return "" if is_here or host in LOOPBACK else host or url or "elsewhere"
 
 
 def share_of_memory(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TypeGuard
 
 import anyio.to_thread
@@ -41,6 +43,8 @@ from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 
 LEAST_MEMORY_BYTES = 16 << 20  # its shells and their guard need about half of that; Docker takes no less than 6 MB
+
+_logger = logging.getLogger(__name__)
 
 
 class DockerNode:
@@ -110,7 +114,8 @@ class DockerNode:
         self._containers = Containers(
             self._engine, self._settings, node=self._said, width=2 * self._info.ncpu, idle=self._idle_config
         )
-        self._tenants = Tenants(said=self._said, on_back=self._containers.daemon_is_back)
+        self._warm = WarmPool(self._settings.warm, create=self._build_ahead, has_room=self._has_room)
+        self._tenants = Tenants(said=self._said, on_lost=self._warm.on_lost, on_back=self._containers.daemon_is_back)
         self._images = Images(self._engine, pull=self._settings.pull, pull_timeout_s=self._settings.pull_timeout_s)
         self._builder = Builder(
             self._engine,
@@ -133,7 +138,6 @@ class DockerNode:
             available=lambda: self._builder.available,
             on_capacity=self._tell_cores,
         )
-        self._warm = WarmPool(self._settings.warm, create=self._build_ahead, has_room=self._has_room)
 
     def dimensions(self) -> tuple[Dimension, ...]:
         """What it offers."""
@@ -206,13 +210,23 @@ class DockerNode:
         """Close all sandboxes, remove all containers, and let go of the daemon; bounded, and never raises."""
         if self._has_begun:
             self._leases.close()
-            await self._warm.aclose()
-            await self._images.aclose()
-            await self._tenants.aclose()
-            await self._containers.aclose()
-            await remove_own(self._engine, self._containers, owner=self._owner, said=self._said)
-            await self._tenants.unwatch()
-        await self._engine.aclose()
+            await self._close("the sandboxes made ahead", self._warm.aclose)
+            await self._close("the images", self._images.aclose)
+            await self._close("the sandboxes", self._tenants.aclose)
+            await self._close("the containers", self._containers.aclose)
+            await self._close(
+                "what is left",
+                partial(remove_own, self._engine, self._containers, owner=self._owner, said=self._said),
+            )
+            await self._close("the watch", self._tenants.unwatch)
+        await self._close("the connection", self._engine.aclose)
+
+    async def _close(self, what: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Close one thing; if that fails, it must not keep the rest from being closed."""
+        try:
+            await close()
+        except Exception:
+            _logger.exception("closing %s: %s could not be closed", self._said, what)
 
     # sandboxes
 
@@ -262,6 +276,7 @@ class DockerNode:
         return len(self._tenants) + self._being_built < self._max_sandboxes
 
     def _idle_config(self) -> Mapping[str, object]:
+        self._leases.look()  # no container is created for cores that are offline
         return {"CpuPeriod": PERIOD_US, "CpuQuota": IDLE_QUOTA_US, "CpusetCpus": cpulist(self._cores.core_ids)}
 
     # leases

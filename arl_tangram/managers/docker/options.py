@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.declared import HostSettings
+from arl_tangram.managers.manager import counted
 from arl_tangram.model.quantities import bytes_of_gib, seconds, whole
 
 LEAST_MEMORY_BYTES = 16 << 20  # a sandbox's shells and guard need half of that; Docker takes no less than 6 MB
@@ -53,7 +54,7 @@ def core_ids(asked: object, cores: object, owner: str) -> tuple[int, ...] | None
     if len(set(found)) < len(found):
         raise ConfigurationError(f"{owner}(core_ids={asked!r}): a core is named twice")
     if isinstance(cores, int) and cores > len(found):
-        raise ConfigurationError(f"{owner}(cores={cores}, core_ids={asked!r}): these are {len(found)} cores")
+        raise ConfigurationError(f"{owner}(cores={cores}, core_ids={asked!r}): these are {counted(len(found), 'core')}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from typing import Literal
 
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.capture import Capture
@@ -18,6 +19,8 @@ from arl_tangram.managers.docker.shells import ATTEMPTS, Shells
 from arl_tangram.uninterrupted import finish_anyway
 
 SHELL_GRACE_S = 1.0
+SHELL_LIMIT_S = 120.0
+LATE_ATTEMPTS = 2
 READ_BACK_S = 30.0
 
 
@@ -41,6 +44,7 @@ class OwnScripts:
     async def shell(self, text: str, stdin: bytes = b"", *, max_bytes: int = 1 << 20) -> tuple[int, bytes, bytes]:
         """Run a script; see `Commands.shell`."""
         stdin = bytes(stdin)
+        late = 0
         for attempt in range(ATTEMPTS):
             try:
                 session = await self._shells.take()
@@ -51,7 +55,7 @@ class OwnScripts:
                 line = await self.scratch.shortened(session, script.own(text, redirection))
                 exchange = self._shells.begin_own(session, line, max_bytes)
             except SessionError as error:
-                self._shells.give_back(session)
+                await finish_anyway(self._shells.give_up(session))
                 if attempt == ATTEMPTS - 1:
                     raise self._life.no_shell(error) from error
                 continue
@@ -59,10 +63,14 @@ class OwnScripts:
                 await finish_anyway(self._shells.give_up(session))
                 raise
             self._shells.begun += 1
-            if await self._ended(session, exchange):
+            how = await self._end(session, exchange)
+            if how == "ended":
                 if exchange.start is None or exchange.code is None:
                     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), "a shell in the sandbox")
                 return exchange.code, exchange.stdout.content(), exchange.stderr.content()
+            late += how == "late"
+            if late == LATE_ATTEMPTS:
+                break
         raise SandboxLostError(f"sandbox {self._life.sandbox_id}: a script of ours does not come to its end")
 
     async def read_back(self, spill: tuple[str, str], limit: int) -> tuple[Capture, Capture]:
@@ -85,10 +93,14 @@ class OwnScripts:
             raise SandboxLostError(f"sandbox {self._life.sandbox_id}: the output of a command could not be read back")
         return exchange.stdout, exchange.stderr
 
-    async def _ended(self, session: Session, exchange: Exchange) -> bool:
-        """Wait for a script and take its session back; return whether it came to an end of its own."""
+    async def _end(self, session: Session, exchange: Exchange) -> Literal["ended", "broken", "late"]:
+        """Wait for a script and take its session back; return whether it came to an end of its own, in time."""
+        is_late = False
         try:
-            await asyncio.wait([exchange.done])
+            done, _ = await asyncio.wait([exchange.done], timeout=SHELL_LIMIT_S)
+            if not done:
+                is_late = True
+                await finish_anyway(self._shells.give_up_own(session, exchange))
         except asyncio.CancelledError:
             await finish_anyway(self._wait(exchange.done, SHELL_GRACE_S))
             raise
@@ -98,7 +110,9 @@ class OwnScripts:
             else:
                 exchange.done.add_done_callback(lambda _: self._shells.end_own(session))
         self._life.check()
-        return exchange.done.exception() is None
+        if is_late:
+            return "late"
+        return "ended" if exchange.done.exception() is None else "broken"
 
     @staticmethod
     async def _wait(future: asyncio.Future[None], limit_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 
 from arl_tangram.errors import (
     AllocationError,
-    InfrastructureError,
     OutOfMemoryError,
     SandboxLostError,
     UsageError,
@@ -26,11 +26,10 @@ from arl_tangram.managers.docker.files import Files
 from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.environment import granted
 from arl_tangram.managers.manager import no_cores
+from arl_tangram.managers.refusal import not_started
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, settled, unstoppable
-
-NEWS_S = 1.0  # how much later than the streams of its commands the end of a container is told
 
 T = TypeVar("T")
 
@@ -78,10 +77,8 @@ class DockerSandbox:
         self._grant: Mapping[str, str] | None = None
         self._placement: Placement | None = None
         self._meter = UsageMeter()
-        self._lost: SandboxLostError | OutOfMemoryError | None = None
         self._closing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._told: asyncio.Future[None] = self._loop.create_future()
 
     def __repr__(self) -> str:
         return f"<DockerSandbox {self._id} in container {self.container.id[:12]}>"
@@ -120,7 +117,7 @@ class DockerSandbox:
         try:
             await self._until_back()
             await self.limits.settled()
-            folder = self.container.workdir if cwd == "." else await self._files.folder(cwd)
+            folder = await self._folder(cwd)
             command = Command(
                 argv=argv,
                 cwd=folder,
@@ -132,10 +129,10 @@ class DockerSandbox:
             )
             ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
-            subject = f"{cwd} (as cwd)" if error.subject == "cwd" else f"{argv[0]} (as seen inside the sandbox)"
-            raise OSError(error.errno, os.strerror(error.errno), subject) from None
-        except (AllocationError, SandboxLostError) as error:
-            raise await self._why(error) from error
+            raise not_started(error.errno, error.subject, program=argv[0], cwd=cwd) from None
+        except (AllocationError, SandboxLostError):
+            self.check()  # what is known of its end says more
+            raise
         finally:
             meter.add_call(entered_s, time.monotonic())
         return ExecResult(
@@ -178,7 +175,7 @@ class DockerSandbox:
     @property
     def is_usable(self) -> bool:
         """Whether commands can run in it."""
-        return self._lost is None and self._closing is None
+        return self._commands.is_alive and self._closing is None
 
     @property
     def may_be_alive(self) -> bool:
@@ -187,8 +184,7 @@ class DockerSandbox:
 
     def check(self) -> None:
         """Raise why it is lost, if it is."""
-        if self._lost is not None:
-            raise type(self._lost)(*self._lost.args)
+        self._commands.check()
 
     def lose(self, reason: str, *, out_of_memory: bool = False) -> None:
         """End its commands at once, and refuse later ones; the first reason counts.
@@ -197,11 +193,7 @@ class DockerSandbox:
             reason: why, to stand behind "is lost".
             out_of_memory: whether its own commands are to blame, having used up its memory.
         """
-        if self._lost is None:
-            kind = OutOfMemoryError if out_of_memory else SandboxLostError
-            self._lost = kind(f"sandbox {self._id} is lost: {reason}")
-            self._commands.lose(reason)
-            self._told.set_result(None)
+        self._commands.lose(reason, out_of_memory=out_of_memory)
 
     def interrupt(self, reason: str) -> None:
         """End its commands, because their end cannot be heard any more; it may live on."""
@@ -236,8 +228,8 @@ class DockerSandbox:
         Raises:
             AllocationError, OSError: see `Limits.want`.
         """
-        self._placement = placement
         self.limits.want(placement)
+        self._placement = placement
 
     def end(self, meter: UsageMeter | None = None) -> None:
         """Close it for commands until the next action begins; with a meter, unless that has happened already."""
@@ -251,16 +243,10 @@ class DockerSandbox:
         self._grant = None
         try:
             await finish_anyway(self._commands.kill())
-        except SandboxLostError as error:
-            why = await self._why(error)
-            self._give_up(str(error))
-            raise why from error
-
-    def _give_up(self, reason: str) -> None:
-        """Remove it in the background: what survived in it runs on cores that others have by then."""
-        self.lose(reason.partition(" is lost: ")[2] or reason)
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
+        except (SandboxLostError, OutOfMemoryError):
+            if self._closing is None:  # what survived in it runs on cores that others have by then
+                self._closing = unstoppable(self._close())
+            raise
 
     async def _close(self) -> None:
         self._grant = None
@@ -278,14 +264,18 @@ class DockerSandbox:
         try:
             await self._until_back()
             return await work()
-        except SandboxLostError as error:
-            raise await self._why(error) from error
+        except SandboxLostError:
+            self.check()  # what is known of its end says more
+            raise
 
-    async def _why(self, error: InfrastructureError) -> InfrastructureError | OutOfMemoryError:
-        """Return the reason for which it was lost: whoever notices it first need not know whose fault it is."""
-        if self._lost is None and not self._commands.is_alive:
-            await asyncio.wait([self._told], timeout=NEWS_S)
-        return error if self._lost is None else type(self._lost)(*self._lost.args)
+    async def _folder(self, cwd: str) -> str:
+        """Return the absolute path of a working folder; raises as `exec` does."""
+        if cwd == ".":
+            return self.container.workdir
+        try:
+            return await self._files.folder(cwd)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise NotStartedError(error.errno or errno.ENOENT, "cwd") from error
 
     def _check_granted(self, grant: Mapping[str, str] | None = None) -> Mapping[str, str]:
         """Return the grant of the running action, which must still be `grant` if that is given."""

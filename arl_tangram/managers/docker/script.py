@@ -33,6 +33,7 @@ from dataclasses import dataclass
 MARK = b"\x1e"
 HELLO = b"arl_tangram\n"
 GUARD_NAME = "arl_tangram-guard"
+GUARD_FILES = "/dev/shm/.arl_tangram."  # in the container: every one has it
 LEASE_S = 60
 EXEC_VARIABLE = "ARL_TANGRAM_EXEC"
 MAX_WORD_BYTES = (128 << 10) - 1  # MAX_ARG_STRLEN of Linux counts the zero byte
@@ -80,9 +81,13 @@ while :; do
 done
 """
 
-# `cat` inherits what is ignored. If it fails, which is not the end of standard input, only the session is over. This
-# must be one line, and end like this: process 1 looks for it.
-_GUARD = f"trap '' {_TRAPPED} PIPE; cat && kill -9 -1; kill -9 0"
+# Its first line names the file in which it leaves the time before it kills everything. `cat` inherits what is ignored.
+# If it fails, which is not the end of standard input, only the session is over. This must be one line, and end like
+# this: process 1 looks for it.
+_GUARD = (
+    f"trap '' {_TRAPPED} PIPE; read -r arl_f; cat && {{ read -r arl_u arl_v </proc/uptime; "
+    r"echo \$arl_u >\$arl_f; kill -9 -1; }; kill -9 0"
+)
 
 _SESSION = f"""\
 trap : {_TRAPPED}; echo {HELLO.decode().strip()}; read -r arl_line || exit 125; eval "$arl_line"
@@ -110,8 +115,9 @@ while :; do
   [ "$arl_left" ] && [ "$arl_now" -lt $arl_end ] || break;
   kill -9 -1;
 done;
+for arl_file in GUARD_FILES*; do [ -e "$arl_file" ] && rm -f GUARD_FILES* </dev/null 2>&1; break; done;
 printf '\\036%s C%s\\n' SECRET "$arl_left";
-"""
+""".replace("GUARD_FILES", GUARD_FILES)
 
 _BECOME = f"""\
 /bin/sh -c "{_GUARD}" {GUARD_NAME} |
@@ -232,16 +238,17 @@ def session_argv() -> list[str]:
     return ["/bin/sh", "-c", _SESSION, "arl_tangram-session"]
 
 
-def opening(secret: str, *, clean: bool = False, tells_children: bool = False) -> bytes:
+def opening(secret: str, guard_file: str, *, clean: bool = False, tells_children: bool = False) -> bytes:
     """Return what opens a session, which then reports that it is ready.
 
     Args:
         secret: lower-case hexadecimal digits that nothing in the container can guess.
+        guard_file: what its guard leaves if it kills everything; nothing in the container can guess it, either.
         clean: kill everything else in the container first, and report what is left.
         tells_children: let the end of each command tell the children of process 1.
     """
     first = f"{_CLEAN.replace('SECRET', secret) if clean else ''}{_BECOME}".replace("\n", " ")
-    return f"{first}\narl_n={secret}\narl_l={'1' if tells_children else ''}\n{_PRELUDE}".encode()
+    return f"{first}\n{guard_file}\narl_n={secret}\narl_l={'1' if tells_children else ''}\n{_PRELUDE}".encode()
 
 
 def quoted(word: str) -> bytes:
@@ -293,6 +300,20 @@ def from_file(path: str) -> bytes:
 def in_file(text: bytes, path: str) -> bytes:
     """Return what is to be in that file: bash reads files, but not streams, in one go."""
     return b"rm -f %s </dev/null\n%s" % (quoted(path), text)
+
+
+def left_by_guards(paths: Iterable[str]) -> str:
+    """Return a script of ours that prints the times that guards have left in these files, and removes those."""
+    return (
+        "read -r arl_now arl_rest </proc/uptime\n"
+        f"for arl_f in {os.fsdecode(_words(paths))}; do\n"
+        '  [ -e "$arl_f" ] || continue\n'
+        "  arl_u=\n"
+        '  read -r arl_u <"$arl_f"\n'
+        '  echo "${arl_u:-$arl_now}"\n'  # where there was no room for it
+        '  rm -f "$arl_f"\n'
+        "done\nexit 0\n"
+    )
 
 
 def make_folder(name: str, places: Iterable[str]) -> str:

@@ -17,10 +17,13 @@ from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.daemon import Daemon, Stream
 from arl_tangram.managers.docker.exchange import Exchange, cpu_seconds
 from arl_tangram.managers.docker.group import SessionGroup
+from arl_tangram.managers.docker.guards import Guard
 from arl_tangram.managers.docker.sentinel import Report, ReportFinder
 from arl_tangram.uninterrupted import in_thread
 
 OPEN_LIMIT_S = 60.0
+FEED_LIMIT_S = 60.0  # and for the data:
+FEED_BYTES_S = 1 << 20  # on the little time of an idle container
 POLL_S = 0.005  # the daemon prints the first output of a process before it tells its number, by very little
 YIELD_BYTES = 1 << 18
 _COMPLAINT_BYTES = 4096
@@ -46,7 +49,7 @@ class Session:
         gone: done when its stream has ended.
     """
 
-    def __init__(self, number: int, stream: Stream, secret: str, group: SessionGroup | None) -> None:
+    def __init__(self, number: int, stream: Stream, secret: str, guard: Guard, group: SessionGroup | None) -> None:
         self.number = number
         self.id = 0
         self.reads_bytes = False
@@ -58,6 +61,7 @@ class Session:
         self.interrupted: str | None = None
         self._stream = stream
         self._secret = secret
+        self._guard = guard
         self._finders = {1: ReportFinder(secret), 2: ReportFinder(secret)}
         self._exchange: Exchange | None = None
         self._loose = bytearray()
@@ -116,11 +120,25 @@ class Session:
 
         Raises:
             OSError: the file cannot be written.
-            SessionError: the session has ended.
+            SessionError: the session has ended, or does not take it.
         """
         if not self.is_usable:
             raise SessionError(self.complaint)
         self.is_spoilt = True
+        feeding = asyncio.get_running_loop().create_task(self._feed(data, path, stale))
+        limit_s = FEED_LIMIT_S + len(data) / FEED_BYTES_S
+        try:
+            await asyncio.wait([feeding], timeout=limit_s)
+            if not feeding.done():
+                raise SessionError(f"it has not taken {len(data)} bytes in {limit_s:.0f} s")
+            feeding.result()
+        finally:
+            feeding.cancel()
+            if feeding.done() and not feeding.cancelled():
+                feeding.exception()  # heard
+        self.is_spoilt = False
+
+    async def _feed(self, data: bytes, path: str, stale: Collection[str]) -> None:
         loop = asyncio.get_running_loop()
         self._takes, self._took = loop.create_future(), loop.create_future()
         try:
@@ -134,7 +152,6 @@ class Session:
         await self._until(self._took, None)
         if self._refuses:
             raise OSError(errno.ENOSPC, "the container cannot keep the input", path)
-        self.is_spoilt = False
 
     async def end(self, limit_s: float) -> bool:
         """End an idle session, and nothing else; return whether it ended in time."""
@@ -179,7 +196,9 @@ class Session:
             pid = await self._pid(daemon)
             group = self.group
             await in_thread(lambda: group.enter(pid), limiter)
-        await self._stream.write(script.opening(self._secret, clean=clean, tells_children=self.group is None))
+        await self._stream.write(
+            script.opening(self._secret, self._guard.path, clean=clean, tells_children=self.group is None)
+        )
         if clean:
             await self._until(self._cleaned)
         await self._until(self._ready)
@@ -282,6 +301,7 @@ class Session:
 
     def _fail(self, reason: str) -> None:
         _resolve(self.gone)
+        self._guard.end()
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.done.done():
             exchange.done.set_exception(SessionError(reason))
@@ -294,6 +314,7 @@ async def open_session(
     *,
     number: int,
     env: Mapping[str, str],
+    guard: Guard,
     group: SessionGroup | None,
     limiter: anyio.CapacityLimiter,
     clean: bool = False,
@@ -305,6 +326,7 @@ async def open_session(
         container_id: the container.
         number: unique in the container.
         env: variables of its commands, on top of those of the container.
+        guard: what is known of its guard.
         group: the cgroup to put it into.
         limiter: of the threads for what blocks.
         clean: kill everything else in the container first; see `Session.left_alive`.
@@ -315,11 +337,15 @@ async def open_session(
         DaemonError: the daemon refuses, or does not answer.
     """
     stream = await daemon.open_exec(container_id, script.session_argv(), env=env, workdir="/")
-    session = Session(number, stream, secrets.token_hex(16), group)
+    session = Session(number, stream, secrets.token_hex(16), guard, group)
     try:
         await session.open(daemon, limiter, clean=clean)
     except BaseException:
-        session.hang_up()
+        try:
+            if group is not None:  # first, so that its guard, which may have begun, does not kill all others
+                await in_thread(lambda: group.kill() and group.remove(), limiter)
+        finally:
+            session.hang_up()
         raise
     return session
 

@@ -19,6 +19,8 @@ from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.daemon import Daemon
 from arl_tangram.managers.docker.exchange import Exchange
+from arl_tangram.managers.docker.group import is_stopped
+from arl_tangram.managers.docker.guards import Guards
 from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.session import Session, SessionError, open_session
 from arl_tangram.uninterrupted import in_thread
@@ -46,6 +48,9 @@ class Sessions:
         container_id: which.
         env: variables of the commands, on top of those of the container.
         limits: of the container; knows the cgroups of sessions.
+
+    Attributes:
+        guards: of all of them.
     """
 
     def __init__(self, daemon: Daemon, container_id: str, *, env: Mapping[str, str], limits: Limits) -> None:
@@ -56,6 +61,7 @@ class Sessions:
         self._is_direct = limits.is_direct
         self._limiter = anyio.CapacityLimiter(THREADS)
         self._numbers = itertools.count(1)
+        self.guards = Guards()
         self._idle: list[Session] = []
         self._retired: set[Session] = set()
         self._opening: set[asyncio.Task[Session]] = set()
@@ -191,6 +197,19 @@ class Sessions:
         for session in whole:
             self._retired.discard(session)
             session.hang_up(killed=True)
+        await self._end_stopped()
+
+    async def _end_stopped(self) -> None:
+        """End the idle sessions that a command has stopped: the next one would wait in them for ever."""
+        idle = list(self._idle)
+
+        def work() -> list[Session]:
+            return [each for each in idle if each.group is not None and any(map(is_stopped, each.group.processes()))]
+
+        for session in await in_thread(work, self._limiter):
+            if session in self._idle:
+                self._idle.remove(session)
+                self._dispose(session)
 
     async def _silent(self, replies: Mapping[asyncio.Future[None], Session]) -> set[Session]:
         """Wait until shells tell that what they waited for was killed; return those that do not.
@@ -292,15 +311,20 @@ class Sessions:
 
     async def _open(self, *, clean: bool = False) -> Session:
         number = next(self._numbers)
-        group = self._limits.session_group(number)
+        guard = self.guards.add()
         try:
             return await open_session(
-                self._daemon, self._container_id, number=number, env=self._env, group=group, limiter=self._limiter,
+                self._daemon,
+                self._container_id,
+                number=number,
+                env=self._env,
+                guard=guard,
+                group=self._limits.session_group(number),
+                limiter=self._limiter,
                 clean=clean,
-            )  # fmt: skip
+            )
         except BaseException:
-            if group is not None:
-                await in_thread(lambda: group.kill() and group.remove(), self._limiter)
+            guard.end()
             raise
 
     def _keep(self, opening: asyncio.Task[Session]) -> None:

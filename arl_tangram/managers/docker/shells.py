@@ -45,11 +45,13 @@ class Shells:
         life: of the sandbox.
 
     Attributes:
+        guards: of its sessions.
         begun: how many commands and scripts have begun.
         has_left: whether something that has not been killed yet may be alive, whatever the sessions know of it.
     """
 
     def __init__(self, sessions: Sessions, limits: Limits, life: Life) -> None:
+        self.guards = sessions.guards
         self.begun = 0
         self.has_left = False
         self._sessions = sessions
@@ -87,6 +89,7 @@ class Shells:
             return await self._sessions.take(fresh=fresh)
         except (SessionError, DaemonError, OSError) as error:
             self._life.check()
+            await self._life.ask_patiently()  # what stands in the way may be its end
             number = _own_doing(error)
             if number is not None and self._has_opened:
                 raise NotStartedError(number, "program") from error
@@ -133,6 +136,11 @@ class Shells:
         exchange = self._own[session] = session.begin(text, limit, parts=parts)
         return exchange
 
+    async def give_up_own(self, session: Session, exchange: Exchange) -> None:
+        """Kill a script of ours that is late, with its session."""
+        with contextlib.suppress(SandboxLostError):
+            await self._kill_session(session, exchange)
+
     def end_own(self, session: Session) -> None:
         """Take back the session of a script of ours."""
         del self._own[session]
@@ -171,9 +179,11 @@ class Shells:
         try:
             if others:
                 marks = [mark(self._running[each].number) for each in others]
-                await self._sessions.kill_one(session, exchange, [*others, *self._own], marks)
+                spared = [*others, *(each for each in self._own if each is not session)]
+                await self._sessions.kill_one(session, exchange, spared, marks)
             else:
-                await self._sessions.kill({session: exchange}, self._own.values())
+                own = [each for each in self._own.values() if each is not exchange]
+                await self._sessions.kill({session: exchange}, own)
                 self.has_left = False
         except SurvivorsError as error:
             await self._life.destroy(str(error))

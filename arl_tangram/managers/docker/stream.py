@@ -144,11 +144,6 @@ class ExecStream:
             except OSError as error:
                 raise DaemonError("gone", 0, f"the stream of the process broke: {error}") from error
 
-    def write_eof(self) -> None:
-        """End standard input; output goes on."""
-        if not self._is_closed and not self._transport.is_closing() and self._transport.can_write_eof():
-            self._transport.write_eof()
-
     async def read(self) -> tuple[int, bytes] | None:
         """Return a piece of output with its stream, 1 or 2; None at the end, whatever ended it.
 

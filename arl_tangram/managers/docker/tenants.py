@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from arl_tangram.errors import SandboxLostError, SandboxStartError
@@ -15,17 +16,21 @@ READY_LIMIT_S = 30.0
 AWAY_LIMIT_S = 30.0  # how long an action waits for a daemon that is being restarted
 OOM_S = 3.0  # between an end for lack of memory and its news
 
+_logger = logging.getLogger(__name__)
+
 
 class Tenants:
     """The sandboxes on one daemon.
 
     Args:
         said: what the daemon is called in messages.
+        on_lost: told of a sandbox whose container has ended, after the sandbox itself.
         on_back: called when the daemon is back.
     """
 
-    def __init__(self, *, said: str, on_back: Callable[[], None]) -> None:
+    def __init__(self, *, said: str, on_lost: Callable[[DockerSandbox], None], on_back: Callable[[], None]) -> None:
         self._said = said
+        self._tell_lost = on_lost
         self._tell_back = on_back
         self._sandboxes: dict[str, DockerSandbox] = {}  # by container
         self._out_of_memory_s: dict[str, float] = {}  # by container: when the kernel killed something in it
@@ -50,8 +55,12 @@ class Tenants:
         self._out_of_memory_s.pop(sandbox.container.id, None)
 
     async def aclose(self) -> None:
-        """Close them all."""
-        await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())))
+        """Close them all; never raises."""
+        sandboxes = list(self._sandboxes.values())
+        closed = await asyncio.gather(*(sandbox.aclose() for sandbox in sandboxes), return_exceptions=True)
+        for sandbox, error in zip(sandboxes, closed, strict=True):
+            if error is not None:
+                _logger.error("sandbox %s on %s could not be closed: %r", sandbox.id, self._said, error)
 
     # watching
 
@@ -98,6 +107,7 @@ class Tenants:
         last_s = self._out_of_memory_s.get(container_id)
         out_of_memory = death.oom_killed and (last_s is None or self._clock() - last_s < OOM_S)
         sandbox.lose(f"its container {death.reason}", out_of_memory=out_of_memory)
+        self._tell_lost(sandbox)
 
     def on_gone(self, reason: str) -> None:
         """Tell all sandboxes that their daemon is gone."""

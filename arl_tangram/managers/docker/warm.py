@@ -8,8 +8,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from arl_tangram.errors import InfrastructureError
+from arl_tangram.errors import InfrastructureError, SandboxLostError
 from arl_tangram.managers.docker.sandbox import DockerSandbox
+from arl_tangram.uninterrupted import unstoppable
 
 RETRIES_S = (1.0, 5.0, 30.0)
 
@@ -33,6 +34,7 @@ class WarmPool:
         self._has_room = has_room
         self._ready: deque[DockerSandbox] = deque()
         self._filling: asyncio.Task[None] | None = None
+        self._discarding: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -43,13 +45,22 @@ class WarmPool:
         sandbox: DockerSandbox | None = None
         while self._ready and sandbox is None:
             first = self._ready.popleft()
-            sandbox = first if first.is_usable else None
+            if first.is_usable:
+                sandbox = first
+            else:
+                self._discard(first)
         self.refill()
         return sandbox
 
     def give_up(self) -> DockerSandbox | None:
         """Return one that is ready, if there is any, which makes room for something else."""
         return self._ready.popleft() if self._ready else None
+
+    def on_lost(self, sandbox: DockerSandbox) -> None:
+        """Remove one that has died, if it is one of these: nobody else does; what closes it has another one made."""
+        if sandbox in self._ready:
+            self._ready.remove(sandbox)
+            self._discard(sandbox)
 
     def refill(self) -> None:
         """See to it that there are enough, in the background."""
@@ -65,12 +76,29 @@ class WarmPool:
         retries = iter(RETRIES_S)
         while self._lacks():
             try:
-                self._ready.append(await self._create())
+                self._keep(await self._create())
                 retries = iter(RETRIES_S)
             except InfrastructureError as error:
                 pause_s = next(retries, RETRIES_S[-1])
                 _logger.warning("a sandbox could not be started ahead, and will be in %g s: %s", pause_s, error)
                 await asyncio.sleep(pause_s)
+
+    def _keep(self, sandbox: DockerSandbox) -> None:
+        if not sandbox.is_usable:  # it died when it was not among the ready ones yet
+            self._discard(sandbox)
+            raise SandboxLostError(f"sandbox {sandbox.id} died as soon as it was ready")
+        self._ready.append(sandbox)
+
+    def _discard(self, sandbox: DockerSandbox) -> None:
+        """Close one that is dead, in the background: until then, it counts as one of the sandboxes."""
+        closing = unstoppable(sandbox.aclose())
+        self._discarding.add(closing)
+        closing.add_done_callback(self._discarded)
+
+    def _discarded(self, closing: asyncio.Task[None]) -> None:
+        self._discarding.discard(closing)
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            _logger.error("a sandbox that died before it was used could not be closed: %r", error)
 
     async def aclose(self) -> None:
         """Start no more; those that are ready belong to the node, which closes them."""
@@ -80,3 +108,5 @@ class WarmPool:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._filling
         self._ready.clear()
+        if self._discarding:
+            await asyncio.wait(set(self._discarding))

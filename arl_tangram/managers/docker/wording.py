@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from arl_tangram.managers.docker.answers import EngineInfo
 from arl_tangram.managers.docker.declared import ChannelKind
-from arl_tangram.managers.docker.latency import Latency
 from arl_tangram.managers.docker.probe import Probe
+from arl_tangram.model.statistics import LatencyStatistics
 
 
 def titled(name: str) -> str:
@@ -40,7 +40,7 @@ def channel_in_words(channel: ChannelKind) -> str:
     return "commands run in shells that stay open" if channel == "session" else "each command has a shell of its own"
 
 
-def latency_in_words(latencies: Mapping[str, Latency]) -> str:
+def latency_in_words(latencies: Mapping[str, LatencyStatistics]) -> str:
     """Say how long operations took; nothing if there were none."""
     told = [
         f"{operation} {each.count} × {_in_time(each.p50_s)} (99 %: {_in_time(each.p99_s)})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from arl_tangram.errors import SandboxPathError
-from arl_tangram.managers.arguments import check_folder
+from arl_tangram.managers.arguments import check_folder, check_host_path, check_max_bytes, check_path
 from arl_tangram.managers.host.trees import copy_tree, remove_tree
 
 
@@ -54,13 +54,19 @@ class Folders:
         """Remove everything, whatever its permissions."""
         remove_tree(self.base)
 
-    def resolve(self, path: str) -> str:
+    def resolve(self, path: str, called: str = "path") -> str:
         """Return the real path, all links followed.
+
+        Args:
+            path: relative to the working folder, or absolute.
+            called: what it is to the caller.
 
         Raises:
             SandboxPathError: it is in none of the four folders.
+            TypeError: it is no string.
             ValueError: it holds a zero byte.
         """
+        check_path(path, called)
         real = os.path.realpath(os.path.join(self.work, path))
         if not any(real == top or real.startswith(top + "/") for top in (self.work, self.home, self.tmp, self.spill)):
             raise SandboxPathError(f"{path!r} leaves the sandbox, whose working folder is {self.work}")
@@ -80,6 +86,7 @@ class Folders:
 
     def read(self, path: str, max_bytes: int) -> bytes:
         """Return the content of a regular file of at most `max_bytes`."""
+        check_max_bytes(max_bytes)
         # Not blocking: what runs in the sandbox could have put a pipe there, which nobody writes to.
         with open(
             os.open(self.resolve(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
@@ -92,11 +99,13 @@ class Folders:
 
     def put(self, source: str | os.PathLike[str], path: str, stop: threading.Event) -> None:
         """Copy a folder in, until `stop` is set; existing files are replaced, links stay links."""
+        check_host_path(source, "source")
         check_folder(source, source)
         copy_tree(Path(source), Path(self.resolve(path)), stop)
 
     def get(self, path: str, target: str | os.PathLike[str], stop: threading.Event) -> None:
         """Copy a folder out, until `stop` is set; links stay links."""
+        check_host_path(target, "target")
         real = self.resolve(path)
         check_folder(real, path)
         copy_tree(Path(real), Path(target), stop)

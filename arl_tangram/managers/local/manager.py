@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Mapping
@@ -13,19 +12,19 @@ from typing import TypeVar
 import anyio
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError, UsageError
-from arl_tangram.managers.cores import Cores, Placement
+from arl_tangram.managers.cores import Cores
 from arl_tangram.managers.environment import SANDBOX_VARIABLE, inherited
 from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.host.machine import Machine
-from arl_tangram.managers.lease import SandboxLease
+from arl_tangram.managers.leasing import Leasing
 from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole, counted, in_words
-from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, Dimension
 from arl_tangram.uninterrupted import finish_anyway, in_thread
 
@@ -62,9 +61,8 @@ class LocalManager:
         self._starting = asyncio.Semaphore(self._starts)
         self._site: Site | None = None
         self._sandboxes: dict[str, LocalSandbox] = {}
-        self._leased: dict[int, LocalSandbox] = {}
+        self._leasing = Leasing(self._cores)
         self._sandbox_numbers = itertools.count(1)
-        self._lease_numbers = itertools.count(1)
 
     async def prepare(self) -> None:
         """All is known already."""
@@ -127,6 +125,10 @@ class LocalManager:
         limits = self._site.describe() if self._site is not None else "not started, so what enforces grants is unknown"
         return f"{counted(self._cores.capacity, 'core')}, {self._memory_bytes / GIB:.1f} GiB: {limits}"
 
+    def latency(self) -> Mapping[str, Mapping[str, LatencyStatistics]]:
+        """There is no daemon."""
+        return {}
+
     def notes(self) -> tuple[str, ...]:
         """Nothing to add to the report."""
         return ()
@@ -182,35 +184,7 @@ class LocalManager:
         if sandbox is not None and self._sandboxes.get(sandbox.id) is not sandbox:
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         own = self._sandboxes[sandbox.id] if sandbox is not None else None
-        key = next(self._lease_numbers)
-        moved = self._cores.take(key, milli_cores, beyond=again)
-        meter = UsageMeter()
-        lease = SandboxLease(
-            own, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)
-        )
-        if own is not None:
-            self._leased[key] = own
-            try:
-                own.place(moved.pop(key))
-            except OSError as error:
-                lease.release()
-                raise SandboxLostError(f"sandbox {own.id} does not take its cores: {error}") from error
-            own.begin(milli_cores, meter)
-        self._place(moved)
-        return lease
-
-    def _give_back(self, key: int, meter: UsageMeter) -> None:
-        sandbox = self._leased.pop(key, None)
-        if sandbox is not None:
-            sandbox.end(meter)
-        self._place(self._cores.give_back(key))
-
-    def _place(self, moved: Mapping[int, Placement]) -> None:
-        """Move fractions whose shared cores have changed."""
-        for key, placement in moved.items():
-            if key in self._leased:
-                with contextlib.suppress(OSError):  # that sandbox is dying, which its own action hears
-                    self._leased[key].place(placement)
+        return self._leasing.lease(milli_cores, own, again=again)
 
     def _begin(self, site: Site, number: int, group: SandboxGroup | None) -> LocalSandbox:
         """Start the keeper, on the thread of the loop: bwrap dies with the thread that started it."""

@@ -21,6 +21,7 @@ from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.local.commands import Command, Commands, NotStartedError
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.manager import no_cores
+from arl_tangram.managers.refusal import not_started
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
@@ -88,7 +89,7 @@ class LocalSandbox:
         self._check_loop()
         self._commands.check()
         grant, meter = self._check_granted(), self._meter
-        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd))
+        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd, "cwd"))
         command = Command(
             argv=argv,
             cwd=folder,
@@ -101,8 +102,7 @@ class LocalSandbox:
         try:
             ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
-            subject = f"{cwd} (as cwd)" if error.subject == "cwd" else f"{argv[0]} (as seen inside the sandbox)"
-            raise OSError(error.errno, os.strerror(error.errno), subject) from None
+            raise not_started(error.errno, error.subject, program=argv[0], cwd=cwd) from None
         except SandboxLostError:
             raise
         except OSError as error:  # the trainer's own trouble, such as too many open files: not the command's
@@ -163,6 +163,10 @@ class LocalSandbox:
     def complaint(self) -> str:
         """Return what stood in the way of the keeper's start."""
         return self._commands.channel.complaint()
+
+    def check(self) -> None:
+        """Raise `SandboxLostError` if it is lost."""
+        self._commands.check()
 
     def begin(self, milli_cores: int, meter: UsageMeter) -> None:
         """Open it for the commands of an action."""

@@ -61,6 +61,12 @@ async def labels(name: str) -> dict[str, str]:
         ({}, Grants(True, "it is so"), "ok", "written to cgroup files: it is so"),
         ({}, Grants(False, "it is not"), "ok", "through the daemon: it is not"),
         ({"live_restore": True}, Grants(True, ""), "ok", "containers outlive the daemon"),
+        (
+            {"warnings": ("WARNING: No swap limit support", "x")},
+            Grants(True, "it is so"),
+            "ok",
+            ", it warns: No swap limit support, it warns: x; grants would be",
+        ),
         ({"is_podman": True}, Grants(True, ""), "ok", "Podman 20.10.24 at unix:///x"),
         ({"rootless": True, "cgroup_driver": "none"}, Grants(False, ""), "wrong", "can limit nothing"),
     ],

@@ -90,7 +90,8 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[Leftover]:
         now[:] = [each for each in now if each not in found]
         return [replace(each, removed=True) for each in found]
 
-    monkeypatch.setattr(host, "look", lambda: iter([Finding(name, "ok", "") for name in ("bwrap", "gpus", "ray")]))
+    monkeypatch.setattr(host, "sandboxing", lambda: iter([Finding("bwrap", "ok", "")]))
+    monkeypatch.setattr(host, "beside", lambda: iter([Finding(name, "ok", "") for name in ("gpus", "ray")]))
     monkeypatch.setattr(daemons, "look", look)
     monkeypatch.setattr(daemons, "remove", remove)
     monkeypatch.setattr(leftovers, "find", lambda: [each for each in now if each.kind == "folder"])

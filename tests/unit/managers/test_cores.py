@@ -227,6 +227,18 @@ def test_a_spare_core_takes_the_place_of_one_that_is_offline() -> None:
     assert (cores.capacity, cores.core_ids) == (2, (0, 2)), "the one that came back is spare now"
 
 
+def test_what_is_idle_is_not_put_on_cores_that_are_offline_though_they_are_in_use() -> None:
+    cores = Cores([range(4)], 2)
+    cores.take(1, 1000)
+    cores.set_available((1, 2, 3))
+    assert (cores.placement(1).core_ids, cores.core_ids) == ((0,), (1,))
+    cores.take(2, 1000)
+    cores.set_available((3,))
+    assert cores.core_ids == (3,), "none of its own is online"
+    cores.set_available(range(4))
+    assert cores.core_ids == (0, 1)
+
+
 def test_fractions_move_away_from_a_core_that_is_offline_as_soon_as_another_is_there() -> None:
     cores = Cores([range(2)])
     cores.take(1, 500)
@@ -285,7 +297,9 @@ def test_what_is_offline_is_never_given_and_the_account_stays_right(
         capacity, in_use = min(declared, len(online)), needed(held.values())
         assert cores.capacity == capacity
         assert cores.free == max(0, capacity - in_use)
-        assert len(cores.core_ids) == max(capacity, in_use)
+        used = {core for other in held for core in cores.placement(other).core_ids}
+        assert used & online <= set(cores.core_ids) <= online
+        assert len(cores.core_ids) == (max(capacity, in_use) - len(used - online) or len(online))
         ids = [core for other, grant in held.items() if grant % 1000 == 0 for core in cores.placement(other).core_ids]
         assert len(ids) == len(set(ids))
 

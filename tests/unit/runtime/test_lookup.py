@@ -72,7 +72,7 @@ async def test_a_context_whose_runtime_is_closed_finds_the_only_open_one() -> No
 async def test_a_runtime_that_is_not_open_refuses() -> None:
     tg = Tangram()
     for look in (tg.statistics, tg.report, tg.describe, tg.trajectory):
-        with pytest.raises(RuntimeClosedError, match="new"):
+        with pytest.raises(RuntimeClosedError, match=r"new, not open: open it first, with `async with tg:`"):
             look()
     with pytest.raises(RuntimeClosedError, match="new"):
         await tg.run(ping)

@@ -174,7 +174,7 @@ async def test_bodies_without_a_sandbox_run_on_the_node_that_is_this_machine() -
 async def test_without_a_node_that_is_this_machine_there_are_sandboxes_only() -> None:
     for pool in (FakePool(nodes=[BIG, SMALL], host=None), FakePool(host=None)):
         async with Tangram(pool) as tg:
-            with pytest.raises(InfeasibleError, match="1 cores, and runs on this machine, which is no node"):
+            with pytest.raises(InfeasibleError, match="1 core, and runs on this machine, which is no node"):
                 await work()
             with pytest.raises(InfeasibleError, match="2 GiB of memory, and runs on this machine"):
                 await no_cores()

@@ -193,7 +193,7 @@ async def test_a_body_on_a_thread_has_no_sandbox() -> None:
 
     async with Tangram(FakePool()) as tg:
         async with tangram.trajectory():
-            with pytest.raises(NoSandboxError, match="no sandbox: its body is a plain function, .*`async def`"):
+            with pytest.raises(NoSandboxError, match=r"no sandbox: its body is a plain function, .*`async def`"):
                 await on_a_thread()
         assert_idle(tg)
 

@@ -63,7 +63,7 @@ def test_more_than_there_is(cost: dict[str, float], asked: str, there_is: str) -
 
 def test_a_resource_that_no_pool_offers() -> None:
     bare = Topology([Dimension(THREADS, 8)])
-    with pytest.raises(InfeasibleError, match=r"^f asks for 1 cores; this runtime has no pool that offers cpu$"):
+    with pytest.raises(InfeasibleError, match=r"^f asks for 1 core; this runtime has no pool that offers cpu$"):
         make_demand(bare, "f", cpu=1)
     with pytest.raises(InfeasibleError, match=r"^f asks for 2 GiB of memory; .* no pool that offers memory$"):
         make_demand(bare, "f", memory_gib=2)

@@ -87,9 +87,9 @@ def test_a_trajectory_has_a_place_on_each_node_that_can_hold_it() -> None:
     assert [p.node for p in reserved.places] == [0, 2]
     with pytest.raises(InfeasibleError, match="17 GiB of memory, and no host has so much: the most is 16 at 'n2'"):
         trajectory_demand(topology, memory_bytes=17 * GIB, reserved=0)
-    with pytest.raises(InfeasibleError, match="5 cores, and no host has so much: the most is 4 at 'n0'"):
+    with pytest.raises(InfeasibleError, match="5 reserved cores, and no host has so much: the most is 4 at 'n0'"):
         trajectory_demand(topology, memory_bytes=GIB, reserved=5 * MILLI)
-    with pytest.raises(InfeasibleError, match="asks for 16 GiB of memory and 4 cores, and no host has both"):
+    with pytest.raises(InfeasibleError, match="asks for 16 GiB of memory and 4 reserved cores, and no host has both"):
         trajectory_demand(topology, memory_bytes=16 * GIB, reserved=4 * MILLI)
 
 

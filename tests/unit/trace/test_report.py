@@ -88,3 +88,14 @@ def test_where_nothing_was_learned_there_is_no_such_table(topology: Topology) ->
 )  # fmt: skip
 def test_durations_have_three_digits(seconds: float | None, text: str) -> None:
     assert report._seconds(seconds) == text
+
+
+def test_a_long_note_is_broken_into_lines(summary: Summary) -> None:
+    clauses = [f"operation-{number} 10 × 1.0 ms (99 %: 2.0 ms)" for number in range(6)]
+    note = "daemon a: " + "; ".join(clauses)
+    lines = render(summary, notes=[note, "word " * 40]).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("note: daemon a"))
+    assert max(map(len, lines[start:])) <= 110
+    assert " ".join(line.strip() for line in lines[start:-2]) == f"note: {note}"
+    assert all(line.endswith(");") for line in lines[start : start + 2]), "not within a clause"
+    assert [line.split()[0] for line in lines[-2:]] == ["note:", "word"]

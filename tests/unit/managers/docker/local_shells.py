@@ -29,6 +29,7 @@ class LocalStream:
         self._pieces: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(64)
         self._pieces.put_nowait((1, HELLO))
         self._opened = False
+        self.opening = b""
         self.sent = bytearray()
         self._pumps = [
             asyncio.create_task(self._pump(number, reader))
@@ -42,10 +43,11 @@ class LocalStream:
         return self._process.pid
 
     async def write(self, data: bytes) -> None:
-        """Write; the first line, which makes a session of the shell, is left out."""
+        """Write; the first two lines, which make a session of the shell and are for its guard, are left out."""
         if not self._opened:
             self._opened = True
-            _, _, data = data.partition(b"\n")
+            self.opening = data
+            data = data.split(b"\n", 2)[2]
         assert NEVER not in data
         self.sent += data
         stdin = self._process.stdin

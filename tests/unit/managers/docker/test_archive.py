@@ -6,10 +6,11 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from arl_tangram.managers.docker.archive import PIECE_BYTES, FileOwner, folders_in, pack, unpack
+from arl_tangram.managers.docker.archive import PIECE_BYTES, FileOwner, pack, scan, unpack
 
 ROOT = FileOwner(0, 0)
 END = bytes(1024)
@@ -113,7 +114,7 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
 
 def test_folders_are_listed_without_following_links(source: Path) -> None:
     (source / "to").symlink_to("sub")
-    assert sorted(folders_in(str(source), threading.Event())) == ["d" * 200, "sub", "sub/empty"]
+    assert sorted(scan(str(source), threading.Event()).folders) == ["d" * 200, "sub", "sub/empty"]
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/tmp/x", ".."])
@@ -247,3 +248,64 @@ def test_unpacking_stops(tmp_path: Path) -> None:
     files = b"".join(entry(f"./{name}", bytes(PIECE_BYTES)) for name in range(20))
     unpack(Stopping(entry("./") + files + END), str(tmp_path / "target"), stop)
     assert len(os.listdir(tmp_path / "target")) < 6
+
+
+def test_links_that_lead_out_are_left_to_the_shell(tmp_path: Path) -> None:
+    """A daemon refuses a whole stream for one of them; absolute ones it makes."""
+    out = {"l": "../sibling", "sub/m": "../../x", "sub/n": "inner/../../..", "o": "..", "sub/p": "a/../../.."}
+    inside = {"in": "sub/m", "absolute": "/etc", "sub/up": "../in", "odd": "sub/../in", "dots": "..x"}
+    (tmp_path / "sub").mkdir()
+    for name, to in (out | inside).items():
+        (tmp_path / name).symlink_to(to)
+    with tarfile.open(fileobj=io.BytesIO(packed(tmp_path))) as archive:
+        assert {each.name: each.linkname for each in archive if each.issym()} == inside
+    assert dict(scan(str(tmp_path), threading.Event()).links) == out
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o600])
+def test_deep_trees_take_time_that_grows_with_their_depth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    depth = 300
+    deep = [entry("d/" * level, mode=mode, mtime=1_000_000_000 + level) for level in range(1, depth + 1)]
+    file, beside = entry("d/" * depth + "file", b"x"), entry("d/" * (depth - 2) + "e/file", b"x")
+    opened, real_open = 0, os.open
+
+    def counting(*args: Any, **kwargs: Any) -> int:
+        nonlocal opened
+        opened += 1
+        return real_open(*args, **kwargs)
+
+    monkeypatch.setattr(os, "open", counting)
+    unpacked(tmp_path / "copy", *deep, file, beside)
+    monkeypatch.undo()
+    assert opened < 5 * depth
+    folder = tmp_path / "copy"
+    for level in range(1, depth + 1):
+        folder /= "d"
+        told = folder.stat()
+        assert (told.st_mode & 0o777, told.st_mtime) == (mode, 1_000_000_000 + level)
+    assert (folder / "file").read_bytes() == b"x"
+    assert (folder.parents[1] / "e" / "file").read_bytes() == b"x"
+
+
+def test_a_folder_that_is_moved_meanwhile_is_not_left_upwards(tmp_path: Path) -> None:
+    """Its parent is not the one any more that the stream speaks of."""
+    (tmp_path / "elsewhere").mkdir()
+    entries = [entry("a/"), entry("a/b/"), entry("a/b/c/"), entry("a/b/c/file", b"x"), entry("a/b/late", b"y")]
+    stream = io.BytesIO(b"".join([entry("./"), *entries, END]))
+    moved = False
+
+    class Moving(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            nonlocal moved
+            data = stream.read(512)
+            if b"late" in data and not moved:
+                moved = True
+                (tmp_path / "copy" / "a" / "b" / "c").rename(tmp_path / "elsewhere" / "c")
+            return data
+
+    unpack(Moving(), str(tmp_path / "copy"), threading.Event())
+    assert moved
+    assert (tmp_path / "copy" / "a" / "b" / "late").read_bytes() == b"y"
+    assert os.listdir(tmp_path / "elsewhere") == ["c"]

@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import SandboxLostError, UsageError
+from arl_tangram.errors import OutOfMemoryError, SandboxLostError, UsageError
+from arl_tangram.managers.docker import own_scripts, script
+from arl_tangram.managers.docker import session as session_module
 from arl_tangram.managers.docker.answers import ContainerState, DaemonError, ExecState
 from arl_tangram.managers.docker.command import Command, Ended, NotStartedError
 from arl_tangram.managers.docker.commands import Commands
-from unit.managers.docker.local_shells import LocalDaemon
+from arl_tangram.managers.docker.session import SessionError
+from unit.managers.docker.local_shells import LocalDaemon, LocalStream
 
 
 class FaultyDaemon(LocalDaemon):
@@ -26,7 +29,15 @@ class FaultyDaemon(LocalDaemon):
     state: ContainerState | DaemonError = ContainerState(True, 1, 0, False, "")
     running = False
     removed = 0
-    remove_error: DaemonError | None = None
+    remove_hangs = False
+
+    shells_refused = ""
+
+    async def open_exec(self, container_id: str, argv: list[str], *, env: object, workdir: str) -> LocalStream:
+        """Start a shell, unless that is refused."""
+        if self.shells_refused:
+            raise SessionError(self.shells_refused)
+        return await super().open_exec(container_id, argv, env=env, workdir=workdir)
 
     async def inspect(self, container_id: str) -> ContainerState:
         """Say how the container is."""
@@ -38,11 +49,11 @@ class FaultyDaemon(LocalDaemon):
         """Say how the shell is."""
         return ExecState(self.running, None if self.running else 137, 1)
 
-    async def remove(self, container_id: str) -> None:
+    async def remove(self) -> None:
         """Count."""
         self.removed += 1
-        if self.remove_error is not None:
-            raise self.remove_error
+        if self.remove_hangs:
+            await asyncio.sleep(5)
 
 
 class FakeGroup:
@@ -137,7 +148,16 @@ def limits(daemon: FaultyDaemon) -> FakeLimits:
 
 @pytest.fixture
 async def commands(daemon: FaultyDaemon, limits: FakeLimits, tmp_path: Path) -> AsyncIterator[Commands]:
-    made = Commands(daemon, "c", sandbox_id="box", limits=limits, env={}, workdir=str(tmp_path))  # type: ignore[arg-type]
+    made = Commands(
+        daemon,
+        "c",
+        pid=1,
+        sandbox_id="box",
+        remove=daemon.remove,
+        limits=limits,  # type: ignore[arg-type]
+        env={},
+        workdir=str(tmp_path),
+    )
     await made.open()
     yield made
     await made.aclose()
@@ -183,9 +203,10 @@ async def test_a_container_that_dies_is_lost_with_the_reason(
     await until_running(commands, daemon, limits)
     daemon.state = ContainerState(False, 0, 137, oom, "")
     daemon.streams[0].close()
-    with pytest.raises(SandboxLostError, match="exit code 137" + (", out of memory" if oom else "")):
+    error, memory = (OutOfMemoryError, ", out of memory") if oom else (SandboxLostError, "")
+    with pytest.raises(error, match=f"exit code 137{memory}"):
         await running
-    with pytest.raises(SandboxLostError, match="exit code 137"):
+    with pytest.raises(error, match="exit code 137"):
         await run(commands, "true")
 
 
@@ -232,15 +253,15 @@ async def test_a_command_that_kills_its_shell_has_failed(commands: Commands, dae
     assert (await run(commands, "echo", "next")).stdout.content() == b"next\n"
 
 
-@pytest.mark.parametrize("removable", [True, False])
+@pytest.mark.parametrize("hangs", [False, True])
 async def test_what_survives_destroys_the_sandbox(
-    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits, removable: bool
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits, hangs: bool
 ) -> None:
     limits.groups[0].has_survivors = True
-    if not removable:
-        daemon.remove_error = DaemonError("failed", 500, "device busy")
-    with pytest.raises(SandboxLostError, match="could not be killed" + ("" if removable else ".*device busy")):
-        await run(commands, "sleep", "100", timeout_s=0.1)
+    daemon.remove_hangs = hangs
+    async with asyncio.timeout(4.5):  # a removal that takes long goes on behind it
+        with pytest.raises(SandboxLostError, match="could not be killed, so it was destroyed"):
+            await run(commands, "sleep", "100", timeout_s=0.1)
     assert daemon.removed == 1
     with pytest.raises(SandboxLostError, match="could not be killed"):
         await run(commands, "true")
@@ -315,3 +336,112 @@ async def test_closing_fails_what_runs(commands: Commands, daemon: FaultyDaemon,
             await each
     with pytest.raises(SandboxLostError, match="closed"):
         await commands.shell("true")
+
+
+def guard_file(stream: LocalStream) -> Path:
+    return Path(stream.opening.decode().splitlines()[1])
+
+
+def leave(path: Path, hundredths: int = 0) -> None:
+    """Do as a guard that fires, so long after now."""
+    with _unwatched():
+        uptime_s = float(Path("/proc/uptime").read_text().split()[0]) + hundredths / 100
+        path.write_text(f"{uptime_s:.2f}\n")
+
+
+@pytest.mark.parametrize("fired", ["its own", "another one", "one before it began", "nobody's"])
+async def test_the_kill_of_a_guard_is_not_laid_to_the_command(
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits, fired: str
+) -> None:
+    other = asyncio.ensure_future(run(commands, "sleep", "100"))
+    await until_running(commands, daemon, limits)
+    if fired == "one before it began":
+        leave(guard_file(daemon.streams[0]), -10)
+    running = asyncio.ensure_future(run(commands, "sh", "-c", "echo out; sleep 100"))
+    async with asyncio.timeout(10):
+        while len(limits.groups) < 2 or len(limits.groups[1].processes()) < 3:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.005)
+    left = {
+        "its own": guard_file(daemon.streams[1]),
+        "another one": guard_file(daemon.streams[0]),
+        "nobody's": Path(f"{script.GUARD_FILES}1"),
+    }.get(fired)
+    if left is not None:
+        leave(left)
+    daemon.streams[1].close()
+    if fired in ("its own", "another one"):
+        with pytest.raises(SandboxLostError, match="broke off"):
+            await running
+    else:
+        assert (await running).exit_code == 137
+    with _unwatched():
+        Path(f"{script.GUARD_FILES}1").unlink(missing_ok=True)  # noqa: ASYNC240 - it is brief
+        assert not any(guard_file(stream).exists() for stream in daemon.streams), "they are removed"
+    daemon.streams[0].close()
+    if fired == "another one":  # whose session ends a little later
+        with pytest.raises(SandboxLostError, match="broke off"):
+            await other
+    else:
+        await asyncio.wait([other])
+        other.exception()
+    assert (await run(commands, "echo", "next")).stdout.content() == b"next\n"
+
+
+async def test_a_container_that_was_started_again_is_another_one(
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits
+) -> None:
+    running = asyncio.ensure_future(run(commands, "sleep", "100"))
+    await until_running(commands, daemon, limits)
+    daemon.state = ContainerState(True, 2, 0, False, "")
+    daemon.streams[0].close()
+    with pytest.raises(SandboxLostError, match="started again"):
+        await running
+
+
+async def test_a_container_that_is_being_killed_does_not_pass_as_alive(
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits
+) -> None:
+    """It takes no new process, and that it has ended is told a little later."""
+    running = asyncio.ensure_future(run(commands, "sleep", "100"))
+    await until_running(commands, daemon, limits)
+    daemon.shells_refused = "OCI runtime exec failed: open /proc/1/ns/ipc: no such file or directory"
+    daemon.streams[0].close()
+    await asyncio.sleep(0.3)
+    daemon.state = ContainerState(False, 0, 137, False, "")
+    with pytest.raises(SandboxLostError, match="exit code 137"):
+        await running
+
+
+async def test_idle_shells_that_a_command_has_stopped_are_replaced(
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits
+) -> None:
+    await asyncio.gather(*(run(commands, "sleep", "0.1") for _ in range(2)))
+    os.killpg(daemon.streams[0].pid, signal.SIGSTOP)
+    os.killpg(daemon.streams[1].pid, signal.SIGSTOP)
+    third = asyncio.ensure_future(run(commands, "sleep", "100", timeout_s=0.2))
+    async with asyncio.timeout(10):
+        assert (await third).timed_out
+        assert (await run(commands, "echo", "next")).stdout.content() == b"next\n"
+        assert (await commands.shell("echo ours"))[1] == b"ours\n"
+
+
+async def test_a_script_of_ours_that_is_late_is_run_again_elsewhere(
+    commands: Commands, daemon: FaultyDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_scripts, "SHELL_LIMIT_S", 1.0)
+    os.killpg(daemon.streams[0].pid, signal.SIGSTOP)
+    async with asyncio.timeout(10):
+        assert (await commands.shell("echo ours"))[1] == b"ours\n"
+        with pytest.raises(SandboxLostError, match="does not come to its end"):
+            await commands.shell("sleep 100")
+        assert (await commands.shell("echo ours"))[1] == b"ours\n"
+
+
+async def test_input_for_a_shell_that_does_not_take_it_goes_elsewhere(
+    commands: Commands, daemon: FaultyDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await run(commands, "cat", stdin=bytes(1 << 14))).exit_code == 0  # there is a folder for it
+    monkeypatch.setattr(session_module, "FEED_LIMIT_S", 0.5)
+    os.killpg(daemon.streams[-1].pid, signal.SIGSTOP)
+    async with asyncio.timeout(10):
+        assert (await commands.shell("wc -c", bytes(1 << 18)))[1].strip() == b"262144"

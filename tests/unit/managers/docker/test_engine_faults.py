@@ -258,6 +258,13 @@ async def test_a_daemon_that_is_none() -> None:
             await Engine(daemon.url, LatencyMeter()).open()
 
 
+async def test_an_answer_that_says_nothing_is_told_by_its_status() -> None:
+    async with FakeEngine() as daemon:
+        daemon.fault("GET version", Fault(response(404, b"", "text/html")))
+        with pytest.raises(ConfigurationError, match=r"unix://.* cannot be used: status 404 and no reason"):
+            await Engine(daemon.url, LatencyMeter()).open()
+
+
 async def test_a_daemon_that_does_not_answer() -> None:
     async with FakeEngine() as daemon:
         daemon.fault("GET version", Fault(HANG))

@@ -10,6 +10,7 @@ import tarfile
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -19,7 +20,7 @@ from arl_tangram.managers.docker import file_scripts as scripts
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.archive import PIECE_BYTES, FileOwner, pack
 from arl_tangram.managers.docker.feed import Feed
-from arl_tangram.managers.docker.files import Files
+from arl_tangram.managers.docker.files import Files, Shell
 
 
 class FakeDaemon:
@@ -159,6 +160,55 @@ async def test_a_zero_byte_in_a_path_is_refused(files: Files) -> None:
         await files.read("a\0b", 10)
 
 
+def whole_shell(told: list[tuple[int, bytes, bytes]], *options: str) -> Shell:
+    """Return a shell that notes all that its scripts say."""
+
+    async def run(script: str, /, stdin: bytes = b"", *, max_bytes: int = 1 << 16) -> tuple[int, bytes, bytes]:
+        process = await asyncio.create_subprocess_exec("sh", *options, "-c", script, stdin=-1, stdout=-1, stderr=-1)
+        out, said = await process.communicate(stdin)
+        assert process.returncode is not None
+        told.append((process.returncode, out, said))
+        return process.returncode, out[:max_bytes], said
+
+    return run
+
+
+def files_with(shell: Shell, work: Path, daemon: FakeDaemon) -> Files:
+    return Files(
+        "c" * 64,
+        shell=shell,
+        archives=daemon,
+        workdir=str(work),
+        daemon_folder=None,
+        limiter=anyio.CapacityLimiter(2),
+        check=lambda: None,
+    )
+
+
+@pytest.mark.parametrize("top", ["", "/"])
+async def test_paths_of_many_names_are_not_walked_in_the_shell(work: Path, daemon: FakeDaemon, top: str) -> None:
+    told: list[tuple[int, bytes, bytes]] = []
+    files = files_with(whole_shell(told, "-x"), work, daemon)
+    path = f"{top and work}{top}{'d/./' * 500}//file"
+    await files.write(path, b"x")  # nothing of it is there
+    assert await files.read(path, 10) == b"x"
+    assert [len(said.splitlines()) < 60 for _, _, said in told] == [True] * 2
+
+
+@pytest.mark.parametrize("path", [3, None, b"file", Path("file")])
+async def test_a_path_that_is_no_string_is_refused_by_name(files: Files, tmp_path: Path, path: Any) -> None:
+    for attempt in (
+        files.read(path, 10),
+        files.write(path, b""),
+        files.put(tmp_path, path),
+        files.get(path, tmp_path / "copy"),
+    ):
+        with pytest.raises(TypeError, match="path must be a string, not"):
+            await attempt
+    with pytest.raises(TypeError, match="cwd must be a string, not"):
+        await files.folder(path)
+
+
 # single files
 
 
@@ -207,6 +257,14 @@ async def test_the_limit_is_exact(files: Files, work: Path) -> None:
     assert await files.read("file", 0) == b""
 
 
+async def test_what_is_too_large_is_not_read_at_all(work: Path, daemon: FakeDaemon) -> None:
+    told: list[tuple[int, bytes, bytes]] = []
+    (work / "file").write_bytes(b"x" * 10)
+    with pytest.raises(OSError, match="max_bytes=9"):
+        await files_with(whole_shell(told), work, daemon).read("file", 9)
+    assert [out for _, out, _ in told] == [b""]
+
+
 @pytest.mark.parametrize(
     ("code", "told", "error"),
     [
@@ -253,6 +311,33 @@ async def test_links_are_not_in_the_way_of_folders(files: Files, work: Path, tmp
         (work / "to" / "deep" / f"{number} '\n").symlink_to(tmp_path)
     await files.put(tmp_path / "source", "to")
     assert os.listdir(work / "to" / "deep") == []
+
+
+async def test_links_that_lead_out_are_made_by_the_shell(
+    files: Files, daemon: FakeDaemon, work: Path, tmp_path: Path
+) -> None:
+    source, to = tmp_path / "source", work / "to"
+    names = ["l", "-n", "sub/inner/'\n $(id)", "sub/-x/*", *(f"many/{number}" for number in range(1500))]
+    for name in names:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).symlink_to(f"../../../{name}")
+    for folder in ("sub/inner", "sub/-x", "sub", "."):
+        (source / folder).chmod(0o555)
+    (work / "other").mkdir()
+    for _ in range(2):  # the second time, all of it is there already
+        await files.put(source, "to")
+        assert {name: os.readlink(to / name) for name in names} == {name: f"../../../{name}" for name in names}
+        assert to.stat().st_mode & 0o777 == 0o555
+    (to / "l").unlink()
+    (to / "l").symlink_to("../other")
+    (to / "-n").unlink()
+    (to / "-n").write_text("in the way")
+    await files.put(source, "to")
+    assert (os.readlink(to / "l"), os.readlink(to / "-n"), os.listdir(work / "other")) == ("../../../l", "../../../-n", [])
+    (to / "l").unlink()
+    (to / "l").mkdir()
+    with pytest.raises(IsADirectoryError, match="'to/l'"):
+        await files.put(source, "to")
 
 
 async def test_a_file_in_the_way_of_a_folder_is_an_error(files: Files, work: Path, tmp_path: Path) -> None:
@@ -398,7 +483,8 @@ async def _put_all(feed: Feed, count: int) -> bool:
 
 def test_the_scripts_are_posix() -> None:
     """Busybox, dash and bash run them in the integration tests; this one names the line of a mistake at once."""
-    for script in (scripts.WRITE, scripts.READ, scripts.ENTER, scripts.GET, scripts.PUT, *scripts.clearing("/", ["a"])):
+    made = [*scripts.clearing("/", ["a"]), *scripts.linking("/", 0o755, [("a/b", "c")])]
+    for script in (scripts.WRITE, scripts.READ, scripts.ENTER, scripts.GET, scripts.PUT, *made):
         checked = subprocess.run(
             ["sh", "-n"], check=False, input=scripts.RESOLVE + script, text=True, capture_output=True
         )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,9 +20,18 @@ DEAD = f"{MARK.namespace}-{os.getpid()}-1-abcdef"
 ELSEWHERE = "77-1-1-abcdef"  # another number space: its processes cannot be seen
 
 
-def left(owner: str, state: str = "running", host: str = "here", boot: str | None = None, age_s: float = 0) -> bool:
+def left(
+    owner: str,
+    state: str = "running",
+    host: str = "here",
+    boot: str | None = None,
+    *,
+    age_s: float = 0,
+    ended_s_ago: float = 0,
+) -> bool:
     labels = {OWNER: owner, HOST: host} | ({} if boot is None else {BOOT: boot})
-    return bool(left_behind([Listed("c", labels, state, int(NOW_S - age_s))], MARK, NOW_S))
+    containers = [Listed("c", labels, state, int(NOW_S - age_s))]
+    return bool(left_behind(containers, MARK, NOW_S, {"c": NOW_S - ended_s_ago}))
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "created", "exited", "dead"])
@@ -30,7 +41,7 @@ def test_what_a_dead_owner_of_this_boot_had_is_left_behind(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["running", "paused", "created", "exited", "dead"])
 def test_what_a_living_owner_has_is_not(state: str) -> None:
-    assert not left(ALIVE, state, age_s=STALE_S + 1)
+    assert not left(ALIVE, state, age_s=STALE_S + 1, ended_s_ago=STALE_S + 1)
 
 
 def test_another_boot_of_this_machine_left_it_behind() -> None:
@@ -39,16 +50,19 @@ def test_another_boot_of_this_machine_left_it_behind() -> None:
 
 
 @pytest.mark.parametrize("owner", [ALIVE, DEAD, ELSEWHERE, "", "nonsense"])
-def test_of_another_machine_only_what_has_stopped_is_left_behind(owner: str) -> None:
+def test_of_another_machine_only_what_has_stopped_long_ago_is_left_behind(owner: str) -> None:
     for state in ("running", "paused", "restarting", "removing", "created"):
         assert not left(owner, state, host="there")
-    assert left(owner, "exited", host="there")
+    for state in ("exited", "dead"):
+        assert not left(owner, state, host="there", age_s=STALE_S + 1, ended_s_ago=STALE_S - 1)
+        assert left(owner, state, host="there", age_s=STALE_S + 1, ended_s_ago=STALE_S + 1)
     assert left(owner, "created", host="there", age_s=STALE_S + 1)
 
 
-def test_of_an_owner_that_cannot_be_seen_from_here_only_what_has_stopped() -> None:
+def test_of_an_owner_that_cannot_be_seen_from_here_only_what_has_stopped_long_ago() -> None:
     assert not left(ELSEWHERE)
-    assert left(ELSEWHERE, "exited")
+    assert not left(ELSEWHERE, "exited"), "it has just ended, and its owner may ask why"
+    assert left(ELSEWHERE, "exited", ended_s_ago=STALE_S + 1)
 
 
 async def test_the_mark_is_the_same_each_time_and_labels_say_all() -> None:
@@ -77,4 +91,30 @@ async def test_a_sweep_removes_what_is_left_and_nothing_else() -> None:
         assert {container.name for container in daemon.containers.values()} == {"stuck", "alive", "other"}
         assert await sweep(engine) == 1
         assert {container.name for container in daemon.containers.values()} == {"alive", "other"}
+        await engine.aclose()
+
+
+async def test_a_sweep_asks_the_daemon_when_those_of_another_machine_ended() -> None:
+    now_s = time.time()
+    async with FakeEngine() as daemon:
+        for name, created_s_ago, ended_s_ago in [
+            ("young", 60, 30), ("just ended", 3 * STALE_S, 30), ("long over", 3 * STALE_S, 2 * STALE_S),
+            ("never ran", 3 * STALE_S, None), ("cannot be asked", 3 * STALE_S, 2 * STALE_S),
+        ]:  # fmt: skip
+            container = daemon.run(name, arl_tangram__owner=ELSEWHERE, arl_tangram__host="there")
+            container.state = "exited"
+            container.created = int(now_s - created_s_ago)
+            if ended_s_ago is not None:
+                container.finished_at = datetime.fromtimestamp(now_s - ended_s_ago, UTC).isoformat()
+        asked = daemon.find("cannot be asked")
+        assert asked is not None
+        daemon.fault(f"GET containers/{asked.id}/json", Fault(response(500, b'{"message": "busy"}'), does=False))
+        engine = Engine(daemon.url, LatencyMeter())
+        await engine.open()
+        assert await sweep(engine) == 2
+        assert {container.name for container in daemon.containers.values()} == {
+            "young",
+            "just ended",
+            "cannot be asked",
+        }
         await engine.aclose()

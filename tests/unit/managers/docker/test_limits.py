@@ -12,7 +12,7 @@ import pytest
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.api_limits import ApiLimits
+from arl_tangram.managers.docker.api_limits import IDLE_AGAIN_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
@@ -431,3 +431,58 @@ async def test_a_fault_of_ours_is_raised_and_not_repeated(daemon: FakeDaemon) ->
         await limits.settled()
     await limits.aclose()
     gc.collect()
+
+
+@pytest.mark.looptime
+async def test_an_update_to_idle_that_fails_is_told_and_done_later(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(None)
+    await asyncio.sleep(0.1)
+    assert "does not give back what its last action had" in caplog.text
+    assert "busy; that is tried again in 5 s" in caplog.text
+    daemon.error = None
+    await asyncio.sleep(IDLE_AGAIN_S)
+    idle = (10_000, "0,1,2,3")
+    assert daemon.updates == [(-1, "2,3"), idle, idle]
+    await asyncio.sleep(10 * IDLE_AGAIN_S)
+    assert len(daemon.updates) == 3
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_an_update_to_idle_that_fails_is_tried_once_more_and_not_if_a_grant_comes(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(None)
+    await asyncio.sleep(100)
+    assert (len(daemon.updates), len(caplog.messages)) == (3, 2)
+    limits.want(None)
+    await asyncio.sleep(1)
+    daemon.error = None
+    limits.want(ONE)
+    await asyncio.sleep(100)
+    assert daemon.updates[-2:] == [(10_000, "0,1,2,3"), (-1, "1")]
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_container_that_is_gone_need_not_become_idle(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("refused", 404, "No such container")
+    limits.want(None)
+    await asyncio.sleep(100)
+    assert (len(daemon.updates), caplog.messages) == (2, [])
+    await limits.aclose()

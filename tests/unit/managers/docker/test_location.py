@@ -90,7 +90,7 @@ def test_the_environment_goes_before_the_context_and_the_context_before_the_sock
         locate(None)
     monkeypatch.delenv("DOCKER_CONTEXT")
     meta.write_text("{}")
-    with pytest.raises(ConfigurationError, match="the docker context cannot be used: .*Endpoints"):
+    with pytest.raises(ConfigurationError, match=r"the docker context cannot be used: .*Endpoints"):
         locate(None)
 
 

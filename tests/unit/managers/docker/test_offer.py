@@ -82,7 +82,8 @@ def test_hosts_of_one_machine_share_its_memory() -> None:
     named = offered(host(memory_bytes=GIB, beside=(15 * GIB,)))
     assert (named.memory_bytes, named.most_memory_bytes) == (GIB, GIB), "it does not grow into another's"
     with pytest.raises(
-        ConfigurationError, match=r"other hosts of the pool on its machine shall give 17\.0 GiB .*together, .* 16\.0 GiB"
+        ConfigurationError,
+        match=r"other hosts of the pool on its machine shall give 17\.0 GiB .*together, .* 16\.0 GiB",
     ):
         offered(host(memory_bytes=2 * GIB, beside=(15 * GIB,)))
     with pytest.raises(ConfigurationError, match=r"no memory is left: other hosts .* have 4\.0 of 4\.0 GiB"):
@@ -93,7 +94,8 @@ def test_hosts_of_one_machine_share_its_memory() -> None:
     ("url", "is_here", "machine"),
     [
         ("unix:///a", True, ""), (None, True, ""), ("tcp://127.0.0.1:1", False, ""), ("tcp://[::1]", False, ""),
-        ("tcp://far:1", False, "far"), ("ssh://me@FAR", False, "far"),
+        ("tcp://far:1", False, "far"), ("ssh://me@FAR", False, "far"), ("unix:///to/far", False, "unix:///to/far"),
+        (None, False, "elsewhere"),
     ],
 )  # fmt: skip
 def test_which_machine_it_is(url: str | None, is_here: bool, machine: str) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from arl_tangram.errors import ConfigurationError, UsageError
 from arl_tangram.managers.docker import DockerHost, DockerPool
+from arl_tangram.model.quantities import GIB
+from fake_engine import FakeEngine
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ from arl_tangram.managers.docker import DockerHost, DockerPool
         ({"core_ids": [0, -1]}, "numbers of cores from 0"),
         ({"core_ids": [0, True]}, "numbers of cores from 0"),
         ({"core_ids": [1, 1]}, "named twice"),
-        ({"core_ids": [1], "cores": 2}, "these are 1 cores"),
+        ({"core_ids": [1], "cores": 2}, r"these are 1 core$"),
         ({"hosts": []}, "one or more DockerHost"),
         ({"hosts": ["unix:///a"]}, "one or more DockerHost"),
         ({"hosts": [DockerHost(url="unix:///a")], "url": "unix:///b"}, "each has its own url"),
@@ -131,3 +133,45 @@ async def test_no_daemon_is_told_when_it_is_prepared() -> None:
     with pytest.raises(ConfigurationError, match=r"/nowhere/docker\.sock"):
         await manager.prepare()
     await manager.aclose()
+
+
+async def test_which_of_several_hosts_cannot_be_used_is_told() -> None:
+    hosts = [DockerHost(url="unix:///nowhere/a.sock", name="a"), DockerHost(url="unix:///nowhere/b.sock", name="b")]
+    manager = DockerPool(hosts=hosts, image="busybox").manager()
+    with pytest.raises(ConfigurationError, match=r"^host 'a': there is no socket at /nowhere/a\.sock"):
+        await manager.prepare()
+    await manager.aclose()
+
+
+async def offered(*hosts: DockerHost) -> dict[str, int]:
+    manager = DockerPool(hosts=hosts, image="busybox").manager()
+    try:
+        await manager.prepare()
+        return {dimension.name: dimension.capacity for dimension in manager.dimensions()}
+    finally:
+        await manager.aclose()
+
+
+async def test_two_daemons_of_one_machine_do_not_count_its_memory_twice() -> None:
+    async with FakeEngine(tcp=True) as one, FakeEngine(tcp=True) as two:  # both tell 8 GiB and two cores
+        found = await offered(DockerHost(url=one.url, cores=1), DockerHost(url=two.url, cores=1))
+        assert (found["memory@1"], found["memory@2"], found["cpu@1"], found["cpu@2"]) == (4 * GIB, 4 * GIB, 1000, 1000)
+        found = await offered(DockerHost(url=one.url, cores=1, memory_gib=6), DockerHost(url=two.url, cores=1))
+        assert (found["memory@1"], found["memory@2"]) == (6 * GIB, 2 * GIB)
+        with pytest.raises(
+            ConfigurationError, match=r"shall give 10\.0 GiB of memory together, and there are 8\.0 GiB"
+        ):
+            await offered(
+                DockerHost(url=one.url, cores=1, memory_gib=5), DockerHost(url=two.url, cores=1, memory_gib=5)
+            )
+    async with FakeEngine() as one, FakeEngine() as two:  # sockets that lead to other machines
+        found = await offered(DockerHost(url=one.url), DockerHost(url=two.url))
+        assert (found["memory@1"], found["memory@2"], found["cpu@2"]) == (8 * GIB, 8 * GIB, 2000)
+
+
+def test_too_little_memory_for_a_sandbox_is_refused() -> None:
+    manager = DockerPool(url="unix:///nowhere").manager()
+    manager.check_memory(0)
+    manager.check_memory(16 << 20)
+    with pytest.raises(ConfigurationError, match=r"memory_gib=0\.001\).* a DockerPool needs 0\.015625 GiB \(16 MiB\)"):
+        manager.check_memory(GIB // 1000)

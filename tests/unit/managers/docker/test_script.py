@@ -9,6 +9,7 @@ import pytest
 from arl_tangram.managers.docker import script
 
 SECRET = "0123456789abcdef" * 2
+FILE = f"{script.GUARD_FILES}f"
 
 
 @pytest.mark.parametrize("name", ["A", "_x", "PATH", "HOME", "ab12", "LC_ALL", "OMP_NUM_THREADS", "ENVIRONMENT"])
@@ -30,19 +31,23 @@ def test_quoted_words_are_one_word(word: str) -> None:
 
 
 def test_the_secret_is_in_no_argument() -> None:
-    assert SECRET.encode() in script.opening(SECRET)
-    assert all(SECRET not in word for word in script.session_argv())
+    assert SECRET.encode() in script.opening(SECRET, FILE)
+    assert FILE.encode() in script.opening(SECRET, FILE)
+    first = script.opening(SECRET, FILE).decode().splitlines()[0]
+    for word in [*script.session_argv(), first]:
+        assert SECRET not in word
+        assert FILE not in word
 
 
 def test_only_a_clean_session_kills_when_it_begins() -> None:
-    first, clean = (script.opening(SECRET, clean=clean).split(b"\n", 1)[0] for clean in (False, True))
+    first, clean = (script.opening(SECRET, FILE, clean=clean).split(b"\n", 1)[0] for clean in (False, True))
     assert first.count(b"kill -9 -1") == 1  # the guard's
     assert clean.startswith(b"arl_uptime()")
     assert clean.count(b"kill -9 -1") == 3
 
 
 def test_process_1_finds_the_guard_by_the_end_of_its_command_line() -> None:
-    first = script.opening(SECRET).split(b"\n", 1)[0].decode()
+    first = script.opening(SECRET, FILE).split(b"\n", 1)[0].decode()
     guard = first.split('"')[1]
     assert f"{guard}{script.GUARD_NAME}".endswith(f"kill -9 0{script.GUARD_NAME}")
     assert f"*'kill -9 0{script.GUARD_NAME}'" in script.PID1
@@ -54,8 +59,8 @@ def test_process_1_finds_the_guard_by_the_end_of_its_command_line() -> None:
     "text",
     [
         script.PID1.encode(),
-        script.opening(SECRET),
-        script.opening(SECRET, clean=True, tells_children=True),
+        script.opening(SECRET, FILE),
+        script.opening(SECRET, FILE, clean=True, tells_children=True),
         script.session_argv()[2].encode(),
         script.sweep([3], ["1."], [5, 6], 2).encode(),
         script.sweep([], [], [], 2).encode(),

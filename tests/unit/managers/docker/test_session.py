@@ -14,6 +14,7 @@ import pytest
 
 from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.exchange import Exchange
+from arl_tangram.managers.docker.guards import Guards
 from arl_tangram.managers.docker.session import Session, SessionError, open_session
 from unit.managers.docker.local_shells import LocalDaemon
 
@@ -31,7 +32,9 @@ async def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 async def session(daemon: LocalDaemon) -> AsyncIterator[Session]:
-    opened = await open_session(daemon, "container", number=1, env={}, group=None, limiter=anyio.CapacityLimiter(1))
+    opened = await open_session(
+        daemon, "container", number=1, env={}, guard=Guards().add(), group=None, limiter=anyio.CapacityLimiter(1)
+    )
     yield opened
     opened.hang_up()
     await opened.settled()
@@ -289,3 +292,48 @@ async def test_hanging_up_fails_the_command(session: Session) -> None:
         await exchange.done
     assert session.interrupted == "the daemon is gone"
     assert not session.is_killed
+
+
+class Groups:
+    """A cgroup that tells when it was killed, beside a stream that tells when it was hung up."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def enter(self, pid: int) -> None:
+        """Fail, as that of a container that is gone."""
+        raise OSError(errno.ENOENT, "gone")
+
+    def kill(self, spared: object = ()) -> bool:
+        """Tell."""
+        self._told.append("killed")
+        return True
+
+    def remove(self) -> bool:
+        """Do nothing."""
+        return True
+
+
+async def test_what_opens_too_late_is_killed_before_its_guard_could_kill_others(
+    daemon: LocalDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    hang_up = Session.hang_up
+
+    def tell(session: Session) -> None:
+        told.append("hung up")
+        hang_up(session)
+
+    monkeypatch.setattr(Session, "hang_up", tell)
+    limiter = anyio.CapacityLimiter(1)
+    with pytest.raises(OSError, match="gone"):
+        await open_session(
+            daemon,
+            "container",
+            number=1,
+            env={},
+            guard=Guards().add(),
+            group=Groups(told),
+            limiter=limiter,  # type: ignore[arg-type]
+        )
+    assert told == ["killed", "hung up"]

@@ -15,8 +15,17 @@ pytestmark = pytest.mark.looptime
 class Box:
     """A sandbox, as far as the pool looks at it."""
 
-    def __init__(self) -> None:
+    def __init__(self, maker: Maker) -> None:
+        self.id = "box"
         self.is_usable = True
+        self._maker = maker
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(1)
+        self._maker.closed.append(self)
+        self._maker.made.remove(self)
+        if self._maker.warm is not None:
+            self._maker.warm.refill()  # as its node does
 
 
 class Maker:
@@ -24,6 +33,9 @@ class Maker:
 
     def __init__(self, most: int = 100) -> None:
         self.made: list[Box] = []
+        self.closed: list[Box] = []
+        self.warm: WarmPool | None = None
+        self.die_at_once = 0
         self.most = most
         self.errors: list[Exception] = []
         self.at_once = self.most_at_once = 0
@@ -37,7 +49,10 @@ class Maker:
                 raise self.errors.pop()
         finally:
             self.at_once -= 1
-        self.made.append(Box())
+        self.made.append(Box(self))
+        if self.die_at_once:
+            self.die_at_once -= 1
+            self.made[-1].is_usable = False
         return cast(DockerSandbox, self.made[-1])
 
     def has_room(self) -> bool:
@@ -45,7 +60,8 @@ class Maker:
 
 
 def pool(size: int, maker: Maker) -> WarmPool:
-    return WarmPool(size, create=maker.create, has_room=maker.has_room)
+    maker.warm = WarmPool(size, create=maker.create, has_room=maker.has_room)
+    return maker.warm
 
 
 async def test_it_is_filled_one_after_the_other_and_what_is_taken_is_replaced() -> None:
@@ -66,9 +82,12 @@ async def test_one_that_has_died_is_not_handed_out() -> None:
     warm = pool(2, maker)
     warm.refill()
     await asyncio.sleep(4.1)
-    maker.made[0].is_usable = False
-    assert warm.take() is cast(Any, maker.made[1])
+    dead, alive = maker.made
+    dead.is_usable = False
+    assert warm.take() is cast(Any, alive)
     assert warm.take() is None
+    await asyncio.sleep(1.1)
+    assert maker.closed == [dead], "its place is free again"
     await warm.aclose()
 
 
@@ -119,3 +138,54 @@ async def test_one_can_be_given_up_for_another_sandbox() -> None:
     await asyncio.sleep(100)
     assert len(warm) == 0, "the place is taken"
     await warm.aclose()
+
+
+async def test_those_that_die_are_removed_and_replaced_without_being_asked_for() -> None:
+    maker = Maker(most=4)
+    warm = pool(2, maker)
+    warm.refill()
+    for _ in range(3):
+        await asyncio.sleep(5.1)
+        assert (len(warm), len(maker.made)) == (2, 2)
+        for box in list(maker.made):
+            box.is_usable = False
+            warm.on_lost(cast(DockerSandbox, box))
+        assert len(warm) == 0
+    await asyncio.sleep(5.1)
+    assert (len(warm), len(maker.made), len(maker.closed)) == (2, 2, 6)
+    await warm.aclose()
+
+
+async def test_the_death_of_one_that_somebody_owns_is_left_to_its_owner() -> None:
+    maker = Maker()
+    warm = pool(1, maker)
+    warm.refill()
+    await asyncio.sleep(2.1)
+    taken = warm.take()
+    assert taken is not None
+    warm.on_lost(taken)
+    await asyncio.sleep(10)
+    assert maker.closed == []
+    await warm.aclose()
+
+
+async def test_one_that_is_dead_when_it_is_ready_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    maker = Maker()
+    maker.die_at_once = 1
+    warm = pool(1, maker)
+    warm.refill()
+    await asyncio.sleep(2.1)
+    assert (len(warm), "died as soon as it was ready" in caplog.text) == (0, True)
+    await asyncio.sleep(RETRIES_S[0] + 2.1)
+    assert (len(warm), len(maker.closed)) == (1, 1)
+    await warm.aclose()
+
+
+async def test_closing_waits_for_what_is_being_removed() -> None:
+    maker = Maker()
+    warm = pool(1, maker)
+    warm.refill()
+    await asyncio.sleep(2.1)
+    warm.on_lost(cast(DockerSandbox, maker.made[0]))
+    await warm.aclose()
+    assert len(maker.closed) == 1

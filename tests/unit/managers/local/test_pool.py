@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from arl_tangram import Tangram
 from arl_tangram.errors import ConfigurationError, UsageError
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.local import LocalPool
@@ -52,6 +53,13 @@ def test_images_are_refused_unless_ignored() -> None:
     with pytest.raises(ConfigurationError, match=r"image='python:3'.*ignore_image=True"):
         LocalPool().manager().check_image("python:3")
     LocalPool(ignore_image=True).manager().check_image("python:3")
+
+
+async def test_a_trajectory_with_too_little_memory_is_refused_at_once() -> None:
+    async with Tangram(LocalPool(cores=1, memory_gib=1)) as tg:
+        with pytest.raises(ConfigurationError, match=r"memory_gib=0\.01\): .*LocalPool needs 0\.03125 GiB \(32 MiB\)"):
+            tg.trajectory(memory_gib=0.01)
+        tg.trajectory(memory_gib=0.03125)
 
 
 async def test_it_must_be_started() -> None:

@@ -1,0 +1,72 @@
+"""One daemon at work, which is a fake: what is done when something goes wrong there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from arl_tangram.managers.docker import DockerPool
+from arl_tangram.managers.docker.available import AvailableCores
+from arl_tangram.managers.docker.manager import DockerManager
+from arl_tangram.managers.docker.node import DockerNode
+from fake_engine import FakeEngine
+
+
+@asynccontextmanager
+async def started() -> AsyncIterator[tuple[FakeEngine, DockerManager, DockerNode]]:
+    """Have a node of two cores; its manager is closed at the end, and again is fine."""
+    async with FakeEngine() as daemon:
+        manager = DockerPool(url=daemon.url).manager()
+        assert isinstance(manager, DockerManager)
+        try:
+            await manager.prepare()
+            await manager.start()
+            (node,) = manager._nodes
+            yield daemon, manager, node
+        finally:
+            await manager.aclose()
+
+
+@pytest.mark.parametrize("part", ["_warm", "_images", "_tenants", "_containers"])
+async def test_whatever_cannot_be_closed_the_rest_is(
+    part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started() as (daemon, manager, node):
+        daemon.run("own", **{"arl_tangram.owner": node._owner})
+        others = daemon.run("another's")
+
+        async def fail() -> None:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(getattr(node, part), "aclose", fail)
+        await manager.aclose()
+        assert list(daemon.containers.values()) == [others]
+        await daemon.wait_until(lambda: daemon.connected == 0)
+        assert "a defect" in caplog.text
+
+
+async def test_containers_are_created_for_cores_that_are_online(tmp_path: Path) -> None:
+    async with started() as (_, _, node):
+        online = tmp_path / "cpuset.cpus.effective"
+        online.write_text("0-1\n")
+        node._builder.available = AvailableCores(online)
+        node.lease(1000, None, again=False)
+        assert node._idle_config()["CpusetCpus"] == "0,1"
+        online.write_text("1\n")
+        assert node._idle_config()["CpusetCpus"] == "1", "0 is in use, and cannot be asked for"
+        online.write_text("0-1\n")
+        assert node._idle_config()["CpusetCpus"] == "0,1"
+
+
+async def test_how_long_the_daemon_took_is_told() -> None:
+    async with started() as (_, manager, _):
+        (took,) = manager.latency().values()
+        assert took["list"].count >= 1
+        assert 0 < took["list"].p50_s <= took["list"].p99_s <= took["list"].max_s < 10
+        assert replace(took["list"], failures=0) == took["list"]
+        with pytest.raises(AttributeError):
+            setattr(took["list"], "count", 0)  # noqa: B010
