@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 
 def check_command(argv: object, stdin: object, env: object, timeout: object, max_output_bytes: object) -> None:
@@ -54,7 +54,7 @@ def check_path(path: object, called: str = "path") -> None:
 
 def check_host_path(path: object, called: str) -> None:
     """Check a path of this machine; raises TypeError if it is none."""
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(cast("os.PathLike[str]", path)), str):
+    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(cast("os.PathLike[Any]", path)), bytes):
         raise TypeError(f"{called} must be a string or a path, not {path!r}")
 
 

@@ -229,7 +229,7 @@ class SandboxContract:
             box.put_dir(tmp_path, path),
             box.get_dir(path, tmp_path / "copy"),
         ):
-            with pytest.raises(TypeError, match="^path must be a string, not"):
+            with pytest.raises(TypeError, match=r"^path must be a string, not"):
                 await attempt
         for attempt, named in (
             (box.put_dir(path, "x"), "source"),
@@ -240,7 +240,7 @@ class SandboxContract:
                 await attempt
         await box.write_file("x", b"")
         for wrong in (None, -1, 1e3, True):
-            with pytest.raises(ValueError, match="^max_bytes must be"):
+            with pytest.raises(ValueError, match=r"^max_bytes must be"):
                 await box.read_file("x", max_bytes=wrong)  # type: ignore[arg-type]
 
     async def test_copies_of_links_that_lead_out_go_back_in(self, box: Sandbox, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ class SandboxContract:
         assert done.stdout == b"x\n"
 
     async def test_missing_program(self, box: Sandbox) -> None:
-        with pytest.raises(FileNotFoundError, match="inside the sandbox.*no-such-program") as raised:
+        with pytest.raises(FileNotFoundError, match=r"inside the sandbox.*no-such-program") as raised:
             await box.exec(["no-such-program"])
         assert raised.value.filename == "no-such-program"
 

@@ -348,7 +348,7 @@ async def test_a_suspended_container_can_be_removed(engine: Engine, images: Imag
 FIVE = """
 sleep 1000 & setsid sleep 1001 & (setsid sh -c 'sleep 1002 & :' &) ; env -i /bin/setsid /bin/sleep 1003 &
 sh -c 'trap "" TERM HUP; sleep 1004' &
-echo ready; cat >/dev/null; echo end; exit 3
+exec 2>/dev/null; echo ready; cat >/dev/null; echo end; exit 3
 """
 
 

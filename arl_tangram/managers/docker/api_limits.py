@@ -135,10 +135,11 @@ class ApiLimits:
             self._work.cancel()
 
     async def _worked(self) -> None:
-        if self._work is not None:
-            await asyncio.wait([self._work])
-            if not self._work.cancelled():
-                self._work.result()
+        work = self._work  # another one may follow while this one is waited for
+        if work is not None:
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.result()
 
     def _wanted(self) -> Allotment | None:
         """Return what is to be in effect; None leaves it as it is."""

@@ -121,6 +121,7 @@ class Files:
 
     async def put(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a folder in; see `Sandbox.put_dir`."""
+        check_path(path)
         check_host_path(source, "source")
         stop = threading.Event()
         mode = await in_thread(lambda: self._check_source(source), self._limiter)
@@ -144,6 +145,7 @@ class Files:
 
     async def get(self, path: str, target: str | os.PathLike[str]) -> None:
         """Copy a folder out; see `Sandbox.get_dir`."""
+        check_path(path)
         check_host_path(target, "target")
         real = os.fsdecode(await self._run(path, scripts.GET))
         stop = threading.Event()

@@ -144,7 +144,13 @@ class Session:
         try:
             await self._stream.write(script.take(len(data), path, sorted(stale)))
             await self._until(self._takes)
-            await self._stream.write(data)
+            writing = loop.create_task(self._stream.write(data))
+            try:  # nobody may be reading it any more
+                await asyncio.wait([writing, self._took, self.gone], return_when=asyncio.FIRST_COMPLETED)
+                if writing.done():
+                    writing.result()
+            finally:
+                writing.cancel()
         except DaemonError as error:  # the stream has ended, and what it tells last is still to be read
             await asyncio.wait([self._took, self.gone], timeout=OPEN_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
             if not self._refuses:

@@ -34,16 +34,17 @@ def test_a_long_stream_is_cut_while_it_streams() -> None:
 def test_the_content_of_a_short_stream_is_handed_out_without_a_copy() -> None:
     """A copy of 200 MiB would hold the event loop for a third of a second."""
     capture = Capture(64 << 20)
-    for _ in range(32):
-        capture.add(bytes(1 << 20))
     tracemalloc.start()
     try:
+        for _ in range(32):
+            capture.add(bytes(1 << 20))
+        tracemalloc.reset_peak()
         content = capture.content()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(content) == 32 << 20
-    assert peak < 1 << 20
+    assert peak < 48 << 20
 
 
 def test_what_is_kept_is_bounded_while_head_and_tail_grow() -> None:

@@ -192,7 +192,7 @@ async def test_paths_of_many_names_are_not_walked_in_the_shell(work: Path, daemo
     path = f"{top and work}{top}{'d/./' * 500}//file"
     await files.write(path, b"x")  # nothing of it is there
     assert await files.read(path, 10) == b"x"
-    assert [len(said.splitlines()) < 60 for _, _, said in told] == [True] * 2
+    assert [len(said.splitlines()) < 200 for _, _, said in told] == [True] * 2
 
 
 @pytest.mark.parametrize("path", [3, None, b"file", Path("file")])
@@ -333,7 +333,11 @@ async def test_links_that_lead_out_are_made_by_the_shell(
     (to / "-n").unlink()
     (to / "-n").write_text("in the way")
     await files.put(source, "to")
-    assert (os.readlink(to / "l"), os.readlink(to / "-n"), os.listdir(work / "other")) == ("../../../l", "../../../-n", [])
+    assert (os.readlink(to / "l"), os.readlink(to / "-n"), os.listdir(work / "other")) == (
+        "../../../l",
+        "../../../-n",
+        [],
+    )
     (to / "l").unlink()
     (to / "l").mkdir()
     with pytest.raises(IsADirectoryError, match="'to/l'"):
