@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
-from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, no_cores
+from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, counted, no_cores
 from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, is_name, whole
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.model.statistics import LatencyStatistics
@@ -187,7 +187,7 @@ class FakeManager:
     def describe(self) -> str:
         """Say what it is."""
         cores = sum(self._dimensions[name].capacity for name in self._cpu) // MILLI
-        return f"fake pool of {cores} cores" + (f" on {len(self._cpu)} nodes" if self._pool.nodes else "")
+        return f"fake pool of {counted(cores, 'core')}" + (f" on {len(self._cpu)} nodes" if self._pool.nodes else "")
 
     def latency(self) -> Mapping[str, Mapping[str, LatencyStatistics]]:
         """There is no daemon."""

@@ -410,6 +410,34 @@ class SandboxContract:
         assert running.cancelled()
         assert not processes(mine)
 
+    async def test_large_files_written_at_once_all_arrive(self, box: Sandbox) -> None:
+        for turn in range(5):
+            contents = {f"{number}": bytes([turn, number]) * 100_000 for number in range(4)}
+            await asyncio.gather(*(box.write_file(path, data) for path, data in contents.items()))
+            for path, data in contents.items():
+                assert await box.read_file(path) == data
+
+    async def test_a_timeout_spares_what_starts_beside_it(self, box: Sandbox) -> None:
+        for limit_s in (0.001, 0.02, 0.05):
+            mine = mark()
+            other = asyncio.ensure_future(box.exec(shell("sleep 0.5; echo fine")))
+            assert (await box.exec(["sleep", mine], timeout=limit_s)).timed_out
+            done = await other
+            assert (done.exit_code, done.stdout) == (0, b"fine\n")
+            assert not processes(mine)
+
+    async def test_commands_that_are_cancelled_at_once_leave_the_sandbox_usable(self, box: Sandbox) -> None:
+        for count in (2, 3):
+            mine = mark()
+            running = [asyncio.ensure_future(box.exec(["sleep", mine])) for _ in range(count)]
+            await until_there_is(mine)
+            for each in running:
+                each.cancel()
+            await asyncio.wait(running)
+            assert all(each.cancelled() for each in running)
+            assert not processes(mine)
+            assert (await box.exec(["echo", "b"])).stdout == b"b\n"
+
     async def test_cancelling_at_any_point_leaves_nothing(self, box: Sandbox, lease: CpuLease) -> None:
         mine = mark()
         for step in range(40):

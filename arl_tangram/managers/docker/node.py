@@ -38,7 +38,7 @@ from arl_tangram.managers.docker.wording import (
 )
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.managers.host.machine import read_machine
-from arl_tangram.managers.manager import CpuLease, ManagedSandbox, in_words
+from arl_tangram.managers.manager import CpuLease, ManagedSandbox, counted, in_words
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 
@@ -172,7 +172,8 @@ class DockerNode:
 
     def describe(self) -> str:
         """Say in one line what it has, how grants are applied and why, and how commands are run."""
-        has = f"{self._cores.capacity} cores, {self._memory_bytes / GIB:.1f} GiB, up to {self._max_sandboxes} sandboxes"
+        cores, memory = counted(self._cores.capacity, "core"), f"{self._memory_bytes / GIB:.1f} GiB"
+        has = f"{cores}, {memory}, up to {counted(self._max_sandboxes, 'sandbox', 'sandboxes')}"
         daemon = f"{self._engine.url} ({daemon_in_words(self._info)})"
         how = probe_in_words(self._builder.probe)
         return f"{titled(self.name)}{has} in containers of {daemon}; {how}; {channel_in_words(self._settings.channel)}"

@@ -73,8 +73,10 @@ class Scratch:
 
     async def _put(self, session: Session, data: bytes, path: str) -> str:
         """Write a file that will remove itself; one that was given up half written is removed with the next."""
-        stale = set(self._stale)
-        self._stale.add(path)
-        await session.feed(data, path, stale)
-        self._stale -= {path, *stale}
+        stale, self._stale = self._stale, set()
+        try:
+            await session.feed(data, path, stale)
+        except BaseException:
+            self._stale |= {path, *stale}
+            raise
         return path

@@ -2,7 +2,8 @@
 
 With a cgroup for each session, what one has started is known and killed from outside, certainly, whatever it is.
 Without (the daemon is remote, or its cgroups are not ours to write), killing is done from inside: all of the container
-at once, or, beside other commands, what none of the other sessions has started.
+at once, or, beside other commands, what none of the other sessions has started. That is done by one at a time, and no
+session is handed out or opened meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Collection, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -25,13 +27,15 @@ from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.session import Session, SessionError, open_session
 from arl_tangram.uninterrupted import in_thread
 
+TAKE_ATTEMPTS = 4
 KEPT = 4  # an open session takes about 2 MB, opening one 0.1 s
 REPLY_S = 1.5  # for a shell to tell that what it waited for has been killed
 FIRST_REPLY_S = 0.01
 END_S = 2.0
-OPEN_ATTEMPTS = 3
+OPEN_ATTEMPTS = 5
 AWAY_S = 10.0  # a daemon that is restarted is away for a few seconds
 RETRY_S = 0.25
+INFANCY_S = 0.05  # in which a guard that ends now may still kill what has just been opened
 SWEEP_S = 2
 THREADS = 2
 
@@ -51,6 +55,7 @@ class Sessions:
 
     Attributes:
         guards: of all of them.
+        killing: who kills holds it from the moment when it looks at what else is running.
     """
 
     def __init__(self, daemon: Daemon, container_id: str, *, env: Mapping[str, str], limits: Limits) -> None:
@@ -63,11 +68,15 @@ class Sessions:
         self._numbers = itertools.count(1)
         self.guards = Guards()
         self._idle: list[Session] = []
+        self._out: set[Session] = set()  # handed out
         self._retired: set[Session] = set()
         self._opening: set[asyncio.Task[Session]] = set()
         self._unclaimed: list[asyncio.Task[Session]] = []
         self._chores: set[asyncio.Task[None]] = set()
-        self._calm = asyncio.Event()  # unset while everything is killed from inside
+        self.killing: AbstractAsyncContextManager[None] = (
+            contextlib.nullcontext() if self._is_direct else asyncio.Lock()
+        )
+        self._calm = asyncio.Event()  # unset while something is killed from inside
         self._calm.set()
         self._strays: frozenset[str] = frozenset()
         self._closed = False
@@ -86,12 +95,22 @@ class Sessions:
         Raises:
             SessionError, DaemonError, OSError: none can be opened.
         """
-        await self._calm.wait()
-        while self._idle and not fresh:
-            session = self._idle.pop()
-            if session.is_usable:
+        for _ in range(TAKE_ATTEMPTS):
+            await self._calm.wait()
+            while self._idle and not fresh:
+                session = self._idle.pop()
+                if session.is_usable:
+                    self._out.add(session)
+                    return session
+                self._dispose(session)
+            session = await self._opened(fresh=fresh)
+            if self._calm.is_set() and session.is_usable:
+                self._out.add(session)
                 return session
-            self._dispose(session)
+            self.give_back(session)  # what is killed from inside now may take it along
+        raise SessionError("what else is killed has taken it along, again and again")
+
+    async def _opened(self, *, fresh: bool) -> Session:
         opening = self._unclaimed.pop() if self._unclaimed and not fresh else self._begin_opening()
         try:
             await asyncio.wait([opening])
@@ -105,6 +124,7 @@ class Sessions:
 
     def give_back(self, session: Session, exchange: Exchange | None = None, *, keep: bool = True) -> None:
         """Take a session back, after a command: for the next one, unless something of it is alive, or may be."""
+        self._out.discard(session)
         if self._closed:
             session.hang_up()
         elif self._has_strays(session, exchange):
@@ -247,13 +267,13 @@ class Sessions:
 
     async def _kill_inside(self, busy: Mapping[Session, Exchange | None], own: Iterable[Exchange]) -> None:
         """Kill everything in the container, and open a session that has made sure of it."""
-        await self._calm.wait()
         self._calm.clear()
         try:
             waited: list[asyncio.Future[Any]] = [*(exchange.done for exchange in own), *self._opening]
             if waited:
                 await asyncio.wait(waited, timeout=END_S)
-            doomed = {*busy, *self._idle, *self._retired}
+            # Nothing runs yet in what is handed out besides: who has it hears, and takes another one.
+            doomed = {*busy, *self._out, *self._idle, *self._retired}
             self._idle.clear()
             # Each of their guards kills everything, now; the number of processes cannot be in the way of the next.
             for session in doomed:
@@ -276,7 +296,7 @@ class Sessions:
                 is_away = isinstance(error, DaemonError) and error.kind == "gone"
                 if asyncio.get_running_loop().time() > deadline_s or (attempts >= OPEN_ATTEMPTS and not is_away):
                     raise SurvivorsError(f"no shell can be started that kills what is left: {error}") from error
-                await asyncio.sleep(RETRY_S if is_away else 0)
+                await asyncio.sleep(RETRY_S if is_away else INFANCY_S)
                 continue
             if session.left_alive:
                 session.hang_up()
@@ -288,15 +308,22 @@ class Sessions:
             sweeper = await self.take()
         except (SessionError, DaemonError) as error:
             raise SurvivorsError(f"no shell can be started that kills what is left: {error}") from error
-        kept = [sweeper.id, *(other.id for other in {*others, *self._idle})]
-        text = script.own(script.sweep(kept, [*marks], [session.id], SWEEP_S), script.Redirection())
+        self._calm.clear()
         try:
+            if self._opening:
+                await asyncio.wait(self._opening, timeout=END_S)
+            kept = {sweeper, *others, *self._out, *self._idle} - {session}
+            text = script.own(
+                script.sweep([each.id for each in kept], [*marks], [session.id], SWEEP_S), script.Redirection()
+            )
             exchange = sweeper.begin(text, 1 << 12)
             await asyncio.wait([exchange.done], timeout=SWEEP_S + END_S)
         except SessionError as error:
             raise SurvivorsError(f"the shell that kills what is left has ended: {error}") from error
-        session.hang_up(killed=True)
-        self.give_back(sweeper)
+        finally:
+            self._calm.set()
+            session.hang_up(killed=True)
+            self.give_back(sweeper)
         if not exchange.done.done() or exchange.done.exception() is not None or exchange.code != 0:
             left = exchange.stdout.content().decode(errors="replace").strip()
             raise SurvivorsError(f"processes {left or '?'} in it could not be killed beside other commands")

@@ -154,14 +154,15 @@ class Shells:
         Raises:
             SandboxLostError: something survived, and the sandbox was destroyed.
         """
-        self._life.check()
-        if self.may_be_alive:
-            busy = {running.session: running.exchange for running in self._running.values()}
-            try:
-                await self._sessions.kill(busy, self._own.values())
-            except SurvivorsError as error:
-                await self._life.destroy(str(error))
-            self.has_left = False
+        async with self._sessions.killing:
+            self._life.check()
+            if self.may_be_alive:
+                busy = {running.session: running.exchange for running in self._running.values()}
+                try:
+                    await self._sessions.kill(busy, self._own.values())
+                except SurvivorsError as error:
+                    await self._life.destroy(str(error))
+                self.has_left = False
 
     async def kill_one(self, running: Running) -> None:
         """Kill a command with all that it started; if it is the only one, everything.
@@ -173,20 +174,22 @@ class Shells:
         await self._kill_session(running.session, running.exchange)
 
     async def _kill_session(self, session: Session, exchange: Exchange | None) -> None:
-        if session.is_killed:
-            return
-        others = [each for each in self._running if each is not session]
-        try:
-            if others:
-                marks = [mark(self._running[each].number) for each in others]
-                spared = [*others, *(each for each in self._own if each is not session)]
-                await self._sessions.kill_one(session, exchange, spared, marks)
-            else:
-                own = [each for each in self._own.values() if each is not exchange]
-                await self._sessions.kill({session: exchange}, own)
-                self.has_left = False
-        except SurvivorsError as error:
-            await self._life.destroy(str(error))
+        async with self._sessions.killing:
+            self._life.check()
+            if session.is_killed:
+                return
+            others = [each for each in self._running if each is not session and not each.is_killed]
+            try:
+                if others:
+                    marks = [mark(self._running[each].number) for each in others]
+                    spared = [*others, *(each for each in self._own if each is not session)]
+                    await self._sessions.kill_one(session, exchange, spared, marks)
+                else:
+                    own = [each for each in self._own.values() if each is not exchange]
+                    await self._sessions.kill({session: exchange}, own)
+                    self.has_left = False
+            except SurvivorsError as error:
+                await self._life.destroy(str(error))
 
     def hang_up(self) -> None:
         """End the streams of all sessions: what runs in them fails at once."""
