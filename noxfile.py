@@ -52,6 +52,8 @@ PYTHONS = {version: python for version in VERSIONS if (python := _find_python(ve
 if not PYTHONS:
     raise RuntimeError(f"arl_tangram needs one of Python {', '.join(VERSIONS)}; none was found on PATH or under pyenv")
 MISSING = [version for version in VERSIONS if version not in PYTHONS]
+PURE = ("tests/unit", "tests/property")
+SIDE_BY_SIDE = ("-n", "logical", "--dist", "worksteal")  # these tests only compute; the others share the machine
 # The whole suite runs on one Python: the oldest that is supported, or the newest there is if that one is missing.
 FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)
 
@@ -123,12 +125,16 @@ def _tests(version: str) -> None:
     @nox.session(name=f"tests-{version}", python=PYTHONS[version])
     def tests(session: nox.Session) -> None:
         if version != FULL:
-            _pytest(session, "tests/unit", "tests/property")
+            _pytest(session, *PURE, *SIDE_BY_SIDE)
             return
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
-        _pytest(session, extras="[demo,bench]")  # the benchmark is tested beside a real Ray
+        if session.posargs:
+            _pytest(session, extras="[demo,bench]")  # the benchmark is tested beside a real Ray
+            return
+        _pytest(session, *PURE, *SIDE_BY_SIDE, extras="[demo,bench]")
+        _pytest(session, *(f"--ignore={folder}" for folder in PURE), extras="[demo,bench]")
 
     whole = "Run the whole suite" if version == FULL else "Run the unit and property tests"
     tests.__doc__ = f"{whole} on Python {version}."

@@ -49,7 +49,9 @@ def test_another_boot_of_this_machine_left_it_behind() -> None:
     assert not left(ALIVE, host="there", boot="another")
 
 
-@pytest.mark.parametrize("owner", [ALIVE, DEAD, ELSEWHERE, "", "nonsense"])
+@pytest.mark.parametrize(
+    "owner", [ALIVE, DEAD, ELSEWHERE, "", "nonsense"], ids=["alive", "dead", "elsewhere", "none", "odd"]
+)
 def test_of_another_machine_only_what_has_stopped_long_ago_is_left_behind(owner: str) -> None:
     for state in ("running", "paused", "restarting", "removing", "created"):
         assert not left(owner, state, host="there")
