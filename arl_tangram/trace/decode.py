@@ -121,7 +121,7 @@ def read_header(value: object) -> Header:
     if not 1 <= version <= VERSION:
         raise TraceFormatError(f"version {version} of the format; this library reads up to {VERSION}: upgrade it")
     return Header(
-        library=fields.text("library"),
+        written_by=fields.text("library"),
         policy=fields.text("policy"),
         clock=fields.text("clock"),
         created_unix_s=fields.number("created_unix_s"),

@@ -43,7 +43,7 @@ def header_line(header: Header) -> str:
     record = {
         "format": FORMAT,
         "version": header.version,
-        "library": header.library,
+        "library": header.written_by,
         "policy": header.policy,
         "clock": header.clock,
         "created_unix_s": round(header.created_unix_s, 6),

@@ -55,7 +55,7 @@ class Header:
     """What a trace says about its run.
 
     Attributes:
-        library: version of the library that wrote it.
+        written_by: version of the library that wrote it.
         policy: name of the scheduling policy.
         clock: what the times are seconds of.
         created_unix_s: wall-clock time at which the trace was opened, seconds since 1970.
@@ -63,7 +63,7 @@ class Header:
         version: version of the format.
     """
 
-    library: str
+    written_by: str
     policy: str
     clock: str
     created_unix_s: float

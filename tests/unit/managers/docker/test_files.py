@@ -110,7 +110,7 @@ async def test_links_are_followed(files: Files, work: Path) -> None:
     (work / "one").symlink_to("a/b")
     (work / "two").symlink_to(f"{work}/one")
     (work / "odd\n\n").symlink_to("two/../b")
-    for path in ("one", "two/.", "./a//b/", "odd\n\n", f"{work}/two", "a/../../work/a/b"):
+    for path in ("one", "two/.", "./a//b/", "odd\n\n", f"{work}/two", f"a/../../{work.name}/a/b"):
         assert await files.folder(path) == str(work / "a" / "b")
     (work / "target\n\n").mkdir()
     (work / "to").symlink_to("target\n\n")

@@ -105,7 +105,7 @@ def test_it_is_a_frozen_value() -> None:
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
         DockerPool().cores = 2  # type: ignore[misc]
-    assert DockerPool(workdir="//work//dir/").workdir == "//work//dir/"
+    assert DockerPool(workdir="//some//dir/").workdir == "//some//dir/"
 
 
 def test_a_manager_is_made_each_time_and_touches_nothing() -> None:
