@@ -145,6 +145,23 @@ async def test_a_daemon_that_is_restarted_in_good_order_between_two_actions(
         assert (await rollout_when_back()).stdout == b"on\n"
 
 
+@pytest.mark.timeout(240)
+@both
+async def test_an_action_that_begins_before_anybody_knows_of_the_daemons_death_outlasts_it(
+    private_engine: Callable[..., PrivateEngine], grants: str
+) -> None:
+    engine = await asyncio.to_thread(private_engine, live_restore=True)
+    image = Images(engine.api, "outlasted").busybox
+    async with docker_runtime(engine.url, image, grants=grants), tangram.trajectory():
+        await command("touch", "kept")
+        await asyncio.to_thread(engine.kill)
+        begun = asyncio.ensure_future(command("ls"))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(engine.start)
+        async with asyncio.timeout(60):
+            assert (await begun).stdout == b"kept\n"
+
+
 @pytest.mark.timeout(300)
 async def test_a_gibibyte_of_output_takes_little_memory_and_leaves_the_loop_alone(
     docker_url: str, images: Images

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
 from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.allotment import (
     LOOK_INSIDE,
     SUSPENDED_QUOTA_US,
@@ -207,6 +208,8 @@ class ApiLimits:
 
 
 def _refused(error: DaemonError, wanted: Allotment) -> InfrastructureError:
-    if error.kind == "gone" or error.status in (404, 409):
+    if error.kind == "gone":
+        return DaemonAwayError(f"wanted {wanted}: {error}")
+    if error.status in (404, 409):
         return SandboxLostError(f"wanted {wanted}: {error}")
     return AllocationError(f"wanted {wanted}; the daemon did not do it: {error}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import anyio
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError
 from arl_tangram.managers.cores import Cores, Placement
+from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, ImageConfig
 from arl_tangram.managers.docker.api_limits import ApiLimits
@@ -34,7 +35,6 @@ from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.model.quantities import MILLI
 
 FILE_THREADS = 8
-RETRY_S = 0.2  # after a daemon has gone away, until that is known
 
 
 class Builder:
@@ -53,7 +53,7 @@ class Builder:
         is_here: whether its containers are processes of this machine.
         containers: creates and removes them.
         images: of the daemon.
-        until_back: waits until the daemon can be asked, if it is away.
+        absence: of the daemon.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Builder:
         is_here: bool,
         containers: Containers,
         images: Images,
-        until_back: Callable[[], Awaitable[None]],
+        absence: Absence,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -84,7 +84,7 @@ class Builder:
         self._daemon_folder = info.root_dir if is_here else None
         self._containers = containers
         self._images = images
-        self._until_back = until_back
+        self._absence = absence
         self._line = Lane(2 * max(1, info.ncpu))
         self._file_threads = anyio.CapacityLimiter(FILE_THREADS)
         self._probing = asyncio.Lock()
@@ -184,14 +184,15 @@ class Builder:
 
     async def _start_patiently(self, image: str, config: ImageConfig, sandbox_id: str, memory_bytes: int) -> Container:
         """Start a container; begin again if its daemon goes away meanwhile, which leaves nothing of it."""
+        unheard = False
         while True:
-            await self._until_back()
+            await self._absence.outlast(unheard=unheard)
             try:
                 return await self._start(image, config, sandbox_id, memory_bytes)
             except DaemonError as error:
                 if error.kind != "gone":
                     raise
-            await asyncio.sleep(RETRY_S)
+            unheard = True
             sandbox_id = self._next_id()
 
     async def _start(self, image: str, config: ImageConfig, sandbox_id: str, memory_bytes: int) -> Container:
@@ -257,6 +258,7 @@ class Builder:
             limits=limits,
             env=container.env,
             workdir=container.workdir,
+            absence=self._absence,
             channel=self._settings.channel,
         )
 
@@ -282,7 +284,7 @@ class Builder:
             limits=limits,
             files=files,
             prepare=prepare,
-            until_back=self._until_back,
+            absence=self._absence,
             remove=partial(self._containers.remove, container.id),
             on_close=on_close,
         )

@@ -11,6 +11,7 @@ from typing import Literal
 
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.docker import script
+from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.broken import explain
 from arl_tangram.managers.docker.command import Command, Ended, NotStartedError, check_size, refused
 from arl_tangram.managers.docker.daemon import Engine
@@ -38,6 +39,7 @@ class Commands:
         limits: of the container.
         env: the container's own variables.
         workdir: its working folder.
+        absence: of the daemon.
         channel: `session` runs commands in sessions that stay open, `exec` each in a new one.
     """
 
@@ -52,6 +54,7 @@ class Commands:
         limits: Limits,
         env: Mapping[str, str],
         workdir: str,
+        absence: Absence,
         channel: Literal["session", "exec"] = "session",
     ) -> None:
         self._engine = engine
@@ -68,7 +71,7 @@ class Commands:
             on_lost=lambda: self._shells.hang_up(),  # noqa: PLW0108 - they come later
         )
         sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits)
-        self._shells = Shells(sessions, limits, self._life)
+        self._shells = Shells(sessions, limits, self._life, absence)
         self._scripts = OwnScripts(self._shells, self._life, workdir)
 
     @property

@@ -35,7 +35,7 @@ class Limits(Protocol):
 
         Raises:
             AllocationError: something else is in effect.
-            SandboxLostError: the container is gone, or its daemon does not answer.
+            SandboxLostError: the container is gone, or (`DaemonAwayError`) its daemon does not answer.
         """
         ...
 

@@ -130,7 +130,7 @@ class DockerNode:
             is_here=self.is_here,
             containers=self._containers,
             images=self._images,
-            until_back=self._tenants.wait_until_back,
+            absence=self._tenants.absence,
         )
         self._leases = Leases(
             self._cores,

@@ -19,6 +19,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.absence import Absence, DaemonAwayError
 from arl_tangram.managers.docker.command import Command, NotStartedError
 from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.containers import Container
@@ -45,7 +46,7 @@ class DockerSandbox:
         limits: of the container.
         files: makes what reads and writes its files, given what checks that it is not lost.
         prepare: does what must be done in it before anything else, once it has a shell.
-        until_back: waits while its daemon is away; bounded.
+        absence: of its daemon.
         remove: removes the container; bounded.
         on_close: called when it is closed.
     """
@@ -60,7 +61,7 @@ class DockerSandbox:
         limits: Limits,
         files: Callable[[Callable[[], None]], Files],
         prepare: Callable[[], Awaitable[None]],
-        until_back: Callable[[], Awaitable[None]],
+        absence: Absence,
         remove: Callable[[], Awaitable[None]],
         on_close: Callable[[DockerSandbox], None],
     ) -> None:
@@ -71,7 +72,7 @@ class DockerSandbox:
         self._commands = commands
         self._files = files(self.check)
         self._prepare = prepare
-        self._until_back = until_back
+        self._absence = absence
         self._remove = remove
         self._on_close = on_close
         self._grant: Mapping[str, str] | None = None
@@ -115,8 +116,8 @@ class DockerSandbox:
         self.check()
         grant, meter = self._check_granted(), self._meter
         try:
-            await self._until_back()
-            await self.limits.settled()
+            await self._absence.outlast()
+            await self._settled()
             folder = await self._folder(cwd)
             command = Command(
                 argv=argv,
@@ -262,11 +263,19 @@ class DockerSandbox:
         self._check_loop()
         self.check()
         try:
-            await self._until_back()
+            await self._absence.outlast()
             return await work()
         except SandboxLostError:
             self.check()  # what is known of its end says more
             raise
+
+    async def _settled(self) -> None:
+        """Wait until the grant is in effect; if its daemon has gone away meanwhile, until that has seen to it."""
+        try:
+            await self.limits.settled()
+        except DaemonAwayError:
+            await self._absence.outlast(unheard=True)
+            await self.limits.settled()
 
     async def _folder(self, cwd: str) -> str:
         """Return the absolute path of a working folder; raises as `exec` does."""

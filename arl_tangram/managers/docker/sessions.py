@@ -209,6 +209,7 @@ class Sessions:
         """Kill what is in the cgroups of sessions: of those that are retired all, of the others all but themselves."""
         whole = set(self._retired if retired is None else retired)
         whole |= {session for session in busy if session.is_spoilt or session.gone.done()}
+        whole |= await in_thread(lambda: set(filter(_is_stopped, busy)), self._limiter)  # it would not reply
         await self._kill_processes(whole, [session for session in busy if session not in whole])
         replies = {each.done: session for session, each in busy.items() if each is not None and session not in whole}
         if stopped := await self._silent(replies):
@@ -224,7 +225,7 @@ class Sessions:
         idle = list(self._idle)
 
         def work() -> list[Session]:
-            return [each for each in idle if each.group is not None and any(map(is_stopped, each.group.processes()))]
+            return list(filter(_is_stopped, idle))
 
         for session in await in_thread(work, self._limiter):
             if session in self._idle:
@@ -397,3 +398,8 @@ class Sessions:
             session.hang_up()
         else:
             self._retired.add(session)  # to hang up would kill everything
+
+
+def _is_stopped(session: Session) -> bool:
+    """Return whether a command has stopped the shell of a session, or its guard."""
+    return session.group is not None and any(map(is_stopped, session.own))

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from arl_tangram.errors import SandboxLostError
+from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.command import NotStartedError
 from arl_tangram.managers.docker.exchange import Exchange
@@ -43,6 +44,7 @@ class Shells:
         sessions: of its container.
         limits: of the container.
         life: of the sandbox.
+        absence: of its daemon.
 
     Attributes:
         guards: of its sessions.
@@ -50,13 +52,14 @@ class Shells:
         has_left: whether something that has not been killed yet may be alive, whatever the sessions know of it.
     """
 
-    def __init__(self, sessions: Sessions, limits: Limits, life: Life) -> None:
+    def __init__(self, sessions: Sessions, limits: Limits, life: Life, absence: Absence) -> None:
         self.guards = sessions.guards
         self.begun = 0
         self.has_left = False
         self._sessions = sessions
         self._limits = limits
         self._life = life
+        self._absence = absence
         self._running: dict[Session, Running] = {}
         self._own: dict[Session, Exchange] = {}
         self._has_opened = False
@@ -80,13 +83,22 @@ class Shells:
     async def take(self, *, fresh: bool = False) -> Session:
         """Return a session that is free, a new one if it is to be fresh; `give_back` it.
 
+        A daemon that is away is waited for: nothing has begun yet, and the sandbox may live on.
+
         Raises:
             NotStartedError: a command has brought about that no shell can be started.
             SandboxLostError: the sandbox is dead, or no shell can be started in it.
         """
         self._life.check()
         try:
-            return await self._sessions.take(fresh=fresh)
+            try:
+                return await self._sessions.take(fresh=fresh)
+            except DaemonError as error:
+                if error.kind != "gone":
+                    raise
+                await self._absence.outlast(unheard=True)
+                self._life.check()
+                return await self._sessions.take(fresh=fresh)
         except (SessionError, DaemonError, OSError) as error:
             self._life.check()
             await self._life.ask_patiently()  # what stands in the way may be its end

@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from arl_tangram.errors import SandboxLostError, SandboxStartError
+from arl_tangram.errors import SandboxStartError
+from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.labels import OWNER
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.watch import Death, Watch
 
 READY_LIMIT_S = 30.0
-AWAY_LIMIT_S = 30.0  # how long an action waits for a daemon that is being restarted
 OOM_S = 3.0  # between an end for lack of memory and its news
 
 _logger = logging.getLogger(__name__)
@@ -26,6 +26,9 @@ class Tenants:
         said: what the daemon is called in messages.
         on_lost: told of a sandbox whose container has ended, after the sandbox itself.
         on_back: called when the daemon is back.
+
+    Attributes:
+        absence: of the daemon.
     """
 
     def __init__(self, *, said: str, on_lost: Callable[[DockerSandbox], None], on_back: Callable[[], None]) -> None:
@@ -35,8 +38,7 @@ class Tenants:
         self._sandboxes: dict[str, DockerSandbox] = {}  # by container
         self._out_of_memory_s: dict[str, float] = {}  # by container: when the kernel killed something in it
         self._watching: asyncio.Task[None] | None = None
-        self._back = asyncio.Event()
-        self._back.set()
+        self.absence = Absence(said)
         self._clock = asyncio.get_running_loop().time
 
     def __len__(self) -> int:
@@ -111,25 +113,13 @@ class Tenants:
 
     def on_gone(self, reason: str) -> None:
         """Tell all sandboxes that their daemon is gone."""
-        self._back.clear()
+        self.absence.begin()
         for sandbox in self._sandboxes.values():
             sandbox.interrupt(f"its daemon is gone: {reason}")
 
     def on_back(self) -> None:
         """Tell all sandboxes that their daemon is back."""
-        self._back.set()
+        self.absence.end()
         for sandbox in self._sandboxes.values():
             sandbox.resume()
         self._tell_back()
-
-    async def wait_until_back(self) -> None:
-        """Wait while the daemon is away, for a while.
-
-        Raises:
-            SandboxLostError: that was too long.
-        """
-        if not self._back.is_set():
-            try:
-                await asyncio.wait_for(self._back.wait(), AWAY_LIMIT_S)
-            except TimeoutError as error:
-                raise SandboxLostError(f"{self._said} has not answered for {AWAY_LIMIT_S:g} s") from error

@@ -10,12 +10,14 @@ import signal
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arl_tangram.errors import OutOfMemoryError, SandboxLostError, UsageError
 from arl_tangram.managers.docker import own_scripts, script
 from arl_tangram.managers.docker import session as session_module
+from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.answers import ContainerState, DaemonError, ExecState
 from arl_tangram.managers.docker.command import Command, Ended, NotStartedError
 from arl_tangram.managers.docker.commands import Commands
@@ -32,9 +34,17 @@ class FaultyDaemon(LocalDaemon):
     remove_hangs = False
 
     shells_refused = ""
+    away: DaemonError | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked_in_vain = asyncio.Event()
 
     async def open_exec(self, container_id: str, argv: list[str], *, env: object, workdir: str) -> LocalStream:
         """Start a shell, unless that is refused."""
+        if self.away is not None:
+            self.asked_in_vain.set()
+            raise self.away
         if self.shells_refused:
             raise SessionError(self.shells_refused)
         return await super().open_exec(container_id, argv, env=env, workdir=workdir)
@@ -147,7 +157,14 @@ def limits(daemon: FaultyDaemon) -> FakeLimits:
 
 
 @pytest.fixture
-async def commands(daemon: FaultyDaemon, limits: FakeLimits, tmp_path: Path) -> AsyncIterator[Commands]:
+async def absence() -> Absence:
+    return Absence("the daemon")
+
+
+@pytest.fixture
+async def commands(
+    daemon: FaultyDaemon, limits: FakeLimits, absence: Absence, tmp_path: Path
+) -> AsyncIterator[Commands]:
     made = Commands(
         daemon,
         "c",
@@ -157,6 +174,7 @@ async def commands(daemon: FaultyDaemon, limits: FakeLimits, tmp_path: Path) -> 
         limits=limits,  # type: ignore[arg-type]
         env={},
         workdir=str(tmp_path),
+        absence=absence,
     )
     await made.open()
     yield made
@@ -207,6 +225,32 @@ async def test_a_container_that_dies_is_lost_with_the_reason(
     with pytest.raises(error, match=f"exit code 137{memory}"):
         await running
     with pytest.raises(error, match="exit code 137"):
+        await run(commands, "true")
+
+
+async def test_a_command_that_begins_before_it_is_known_that_the_daemon_is_away_waits_for_it(
+    commands: Commands, daemon: FaultyDaemon, absence: Absence
+) -> None:
+    commands.interrupt("its daemon is gone")  # its shells are
+    daemon.away = DaemonError("gone", 0, "nothing listens there")
+    running = asyncio.ensure_future(run(commands, "echo", "on"))
+    await daemon.asked_in_vain.wait()
+    absence.begin()
+    daemon.away = None
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    absence.end()
+    assert (await running).stdout.content() == b"on\n"
+
+
+async def test_a_daemon_that_does_not_come_back_loses_the_sandbox(
+    commands: Commands, daemon: FaultyDaemon, absence: Absence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arl_tangram.managers.docker.absence.LIMIT_S", 0.1)
+    commands.interrupt("its daemon is gone")
+    daemon.away = DaemonError("gone", 0, "nothing listens there")
+    absence.begin()
+    with pytest.raises(SandboxLostError, match=r"the daemon has not answered for 0\.1 s"):
         await run(commands, "true")
 
 

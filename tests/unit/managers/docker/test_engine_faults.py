@@ -16,37 +16,49 @@ from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.uninterrupted import unstoppable
 from fake_engine import DROP, HANG, FakeEngine, Fault, response
 
+SOON_S = 0.1  # the deadline of calls that are to meet it
+LATE_S = 60.0  # of those that are answered
+
 
 async def _chunks() -> AsyncIterator[bytes]:
     yield b"x"
 
 
-async def _drained(engine: Engine) -> list[bytes]:
-    async with aclosing(engine.get_archive("c1", "/x", timeout_s=0.1)) as chunks:
+async def _drained(engine: Engine, timeout_s: float) -> list[bytes]:
+    async with aclosing(engine.get_archive("c1", "/x", timeout_s=timeout_s)) as chunks:
         return [chunk async for chunk in chunks]
 
 
-CALLS: dict[str, tuple[str, Callable[[Engine], Awaitable[object]]]] = {
-    "info": ("GET info", lambda engine: engine.info(timeout_s=0.1)),
-    "ping": ("GET version", lambda engine: engine.ping(timeout_s=0.1)),
-    "create": ("POST containers/create", lambda engine: engine.create({}, "c2", timeout_s=0.1)),
-    "start": ("POST containers/c1/start", lambda engine: engine.start("c1", timeout_s=0.1)),
-    "inspect": ("GET containers/c1/json", lambda engine: engine.inspect("c1", timeout_s=0.1)),
-    "remove": ("DELETE containers/c1", lambda engine: engine.remove("c1", timeout_s=0.1)),
+CALLS: dict[str, tuple[str, Callable[[Engine, float], Awaitable[object]]]] = {
+    "info": ("GET info", lambda engine, timeout_s: engine.info(timeout_s=timeout_s)),
+    "ping": ("GET version", lambda engine, timeout_s: engine.ping(timeout_s=timeout_s)),
+    "create": ("POST containers/create", lambda engine, timeout_s: engine.create({}, "c2", timeout_s=timeout_s)),
+    "start": ("POST containers/c1/start", lambda engine, timeout_s: engine.start("c1", timeout_s=timeout_s)),
+    "inspect": ("GET containers/c1/json", lambda engine, timeout_s: engine.inspect("c1", timeout_s=timeout_s)),
+    "remove": ("DELETE containers/c1", lambda engine, timeout_s: engine.remove("c1", timeout_s=timeout_s)),
     "update": (
         "POST containers/c1/update",
-        lambda engine: engine.update("c1", quota_us=1, period_us=1, timeout_s=0.1),
+        lambda engine, timeout_s: engine.update("c1", quota_us=1, period_us=1, timeout_s=timeout_s),
     ),
-    "list": ("GET containers/json", lambda engine: engine.list({}, timeout_s=0.1)),
-    "open_exec": ("POST containers/c1/exec", lambda engine: engine.open_exec("c1", ["x"], timeout_s=0.1)),
-    "open_exec, at its start": ("POST exec/e1/start", lambda engine: engine.open_exec("c1", ["x"], timeout_s=0.1)),
-    "exec_state": ("GET exec/e1/json", lambda engine: engine.exec_state("e1", timeout_s=0.1)),
-    "has_image": ("GET images/img:1/json", lambda engine: engine.has_image("img:1", timeout_s=0.1)),
-    "image_config": ("GET images/img:1/json", lambda engine: engine.image_config("img:1", timeout_s=0.1)),
-    "pull": ("POST images/create", lambda engine: engine.pull("img:1", timeout_s=0.1)),
+    "list": ("GET containers/json", lambda engine, timeout_s: engine.list({}, timeout_s=timeout_s)),
+    "open_exec": (
+        "POST containers/c1/exec",
+        lambda engine, timeout_s: engine.open_exec("c1", ["x"], timeout_s=timeout_s),
+    ),
+    "open_exec, at its start": (
+        "POST exec/e1/start",
+        lambda engine, timeout_s: engine.open_exec("c1", ["x"], timeout_s=timeout_s),
+    ),
+    "exec_state": ("GET exec/e1/json", lambda engine, timeout_s: engine.exec_state("e1", timeout_s=timeout_s)),
+    "has_image": ("GET images/img:1/json", lambda engine, timeout_s: engine.has_image("img:1", timeout_s=timeout_s)),
+    "image_config": (
+        "GET images/img:1/json",
+        lambda engine, timeout_s: engine.image_config("img:1", timeout_s=timeout_s),
+    ),
+    "pull": ("POST images/create", lambda engine, timeout_s: engine.pull("img:1", timeout_s=timeout_s)),
     "put_archive": (
         "PUT containers/c1/archive",
-        lambda engine: engine.put_archive("c1", "/", _chunks(), timeout_s=0.1),
+        lambda engine, timeout_s: engine.put_archive("c1", "/", _chunks(), timeout_s=timeout_s),
     ),
     "get_archive": ("GET containers/c1/archive", _drained),
 }
@@ -78,7 +90,7 @@ async def test_a_daemon_that_hangs(name: str) -> None:
     async with opened() as (daemon, engine, meter):
         daemon.fault(route, Fault(HANG, does=False))
         with pytest.raises(DaemonError) as caught:
-            await call(engine)
+            await call(engine, SOON_S)
         assert caught.value.kind == "late"
         assert sum(latency.failures for latency in meter.read().values()) == 1
 
@@ -90,7 +102,7 @@ async def test_a_daemon_that_hangs_while_the_caller_cannot_be_cancelled(name: st
         daemon.fault(route, Fault(HANG, does=False))
 
         async def clean_up() -> None:
-            await call(engine)
+            await call(engine, SOON_S)
 
         with pytest.raises(DaemonError) as caught:
             await unstoppable(clean_up())
@@ -103,7 +115,7 @@ async def test_a_daemon_that_breaks_off(name: str) -> None:
     async with opened() as (daemon, engine, _):
         daemon.fault(route, Fault(DROP, does=False), times=2)  # aiohttp repeats some requests once
         with pytest.raises(DaemonError) as caught:
-            await call(engine)
+            await call(engine, LATE_S)
         assert caught.value.kind == "gone"
 
 
@@ -113,7 +125,7 @@ async def test_a_daemon_that_breaks_off_in_the_middle_of_its_answer(name: str) -
     async with opened() as (daemon, engine, _):
         daemon.fault(route, Fault(response(200, b"{" + b" " * 100)[:-50], does=False))
         with pytest.raises(DaemonError) as caught:
-            await call(engine)
+            await call(engine, LATE_S)
         assert caught.value.kind in ("gone", "failed")
 
 
@@ -128,7 +140,7 @@ async def test_a_daemon_that_talks_nonsense(name: str, answer: bytes) -> None:
     async with opened() as (daemon, engine, _):
         daemon.fault(route, Fault(answer, does=False), times=2)
         with pytest.raises(DaemonError):
-            await call(engine)
+            await call(engine, LATE_S)
 
 
 SHAPES = [b"[1", b"[1]", b'"x"', b"7", b"{}", b'{"Id": 3, "State": [], "Config": 1, "Pid": "x"}']
@@ -145,7 +157,7 @@ async def test_a_daemon_whose_answer_has_the_wrong_shape(name: str, body: bytes)
     async with opened() as (daemon, engine, _):
         daemon.fault(route, Fault(response(200, body), does=False))
         with pytest.raises(DaemonError) as caught:
-            await call(engine)
+            await call(engine, LATE_S)
         assert caught.value.kind == "failed"
 
 
@@ -162,7 +174,7 @@ async def test_a_daemon_that_is_gone_and_comes_back(name: str) -> None:
     async with opened() as (daemon, engine, _):
         await daemon.down()
         with pytest.raises(DaemonError) as caught:
-            await call(engine)
+            await call(engine, LATE_S)
         assert caught.value.kind == "gone"
         await daemon.up()
         assert await engine.has_image("img:1")
@@ -176,7 +188,7 @@ async def test_a_cancelled_call_leaves_nothing(name: str) -> None:
         daemon.fault(route, Fault(after=held))
 
         async def run() -> object:
-            return await call(engine)
+            return await call(engine, LATE_S)
 
         task = asyncio.create_task(run())
         await daemon.wait_for(route)
@@ -193,13 +205,14 @@ async def test_closing_ends_what_is_under_way(name: str) -> None:
         daemon.fault(route, Fault(HANG, does=False))
 
         async def run() -> object:
-            return await call(engine)
+            return await call(engine, LATE_S)
 
         task = asyncio.create_task(run())
         await daemon.wait_for(route)
         await engine.aclose()
-        with pytest.raises(DaemonError):
+        with pytest.raises(DaemonError) as caught:
             await task
+        assert caught.value.kind == "gone"
 
 
 async def test_a_removal_does_not_stand_behind_creations() -> None:
@@ -269,7 +282,7 @@ async def test_a_daemon_that_does_not_answer() -> None:
     async with FakeEngine() as daemon:
         daemon.fault("GET version", Fault(HANG))
         with pytest.raises(ConfigurationError, match=r"unix://.* has not answered within 0.1 s"):
-            await Engine(daemon.url, LatencyMeter()).open(timeout_s=0.1)
+            await Engine(daemon.url, LatencyMeter()).open(timeout_s=SOON_S)
 
 
 async def test_a_path_that_is_too_long_for_a_socket() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.api_limits import IDLE_AGAIN_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
@@ -353,7 +354,7 @@ async def test_a_container_that_never_tells_is_not_waited_for(
         (DaemonError("late", 0, "no answer in 30 s"), AllocationError, "no answer in 30 s"),
         (DaemonError("refused", 404, "No such container"), SandboxLostError, "No such container"),
         (DaemonError("refused", 409, "is not running"), SandboxLostError, "is not running"),
-        (DaemonError("gone", 0, "connection refused"), SandboxLostError, "connection refused"),
+        (DaemonError("gone", 0, "connection refused"), DaemonAwayError, "connection refused"),
     ],
 )
 async def test_what_the_daemon_answers_becomes_an_error_of_the_command(

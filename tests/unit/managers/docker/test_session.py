@@ -98,7 +98,9 @@ async def test_every_byte_passes_through_words_and_variables(session: Session) -
 async def test_a_program_sees_its_own_name_and_nothing_of_the_session(session: Session) -> None:
     done = await run(session, "sh", "-c", "echo $0; ls /proc/self/fd | wc -l; grep SigIgn /proc/self/status; env")
     lines = done.stdout.content().splitlines()
-    assert lines[:3] == [b"sh", b"4", b"SigIgn:\t0000000000000000"]  # 0, 1, 2 and the listing itself
+    assert lines[:2] == [b"sh", b"4"]  # 0, 1, 2 and the listing itself
+    # The first 31 signals: those of real time are the C library's own, and may come ignored from the tests themselves.
+    assert not int(lines[2].removeprefix(b"SigIgn:"), 16) & 0x7FFF_FFFF
     assert not [line for line in lines if line.startswith(b"arl_")]
 
 
