@@ -47,10 +47,15 @@ class Absence:
         Raises:
             SandboxLostError: it did not come back within `LIMIT_S`.
         """
+        # `asyncio.wait_for` would lose a cancellation that meets the event (Python 3.11).
         if unheard:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._away.wait(), NOTICE_S)
+                async with asyncio.timeout(NOTICE_S):
+                    await self._away.wait()
+        if self._back.is_set():
+            return
         try:
-            await asyncio.wait_for(self._back.wait(), LIMIT_S)
+            async with asyncio.timeout(LIMIT_S):
+                await self._back.wait()
         except TimeoutError as error:
             raise SandboxLostError(f"{self._said} has not answered for {LIMIT_S:g} s") from error

@@ -84,7 +84,8 @@ class Tenants:
         )
         self._watching = asyncio.get_running_loop().create_task(watch.run(), name=f"watch of {engine.url}")
         try:
-            await asyncio.wait_for(watch.wait_ready(), READY_LIMIT_S)
+            async with asyncio.timeout(READY_LIMIT_S):
+                await watch.wait_ready()
         except TimeoutError as error:
             raise SandboxStartError(f"{self._said} has told no events for {READY_LIMIT_S:g} s") from error
 

@@ -54,3 +54,21 @@ async def test_a_failed_request_without_news_is_tried_again_soon() -> None:
     begun_s = now_s()
     await Absence("the host").outlast(unheard=True)
     assert now_s() - begun_s == pytest.approx(NOTICE_S)
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("is_away", [False, True])
+@pytest.mark.parametrize("unheard", [False, True])
+async def test_cancelling_is_never_lost(turns: int, is_away: bool, unheard: bool) -> None:
+    absence = Absence("the host")
+    if is_away:
+        absence.begin()
+    waiting = asyncio.ensure_future(absence.outlast(unheard=unheard))
+    await asyncio.sleep(0)
+    absence.end()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if not waiting.done():
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
