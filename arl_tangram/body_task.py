@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import Any, Protocol
 
 
@@ -18,6 +19,10 @@ class Answered(Protocol):
         """Give the caller its answer: a value, or an error; the body has run for `body_s`."""
         ...
 
+    def send_back(self, error: Exception, context: Context) -> bool:
+        """Let the call wait once more, as its service could not be restored; return whether it does."""
+        ...
+
 
 class _Over:
     """A call that has been answered."""
@@ -26,6 +31,10 @@ class _Over:
 
     def answer(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
         """Do nothing: it has been."""
+
+    def send_back(self, error: Exception, context: Context) -> bool:
+        """It does not wait any more."""
+        return False
 
 
 OVER: Answered = _Over()

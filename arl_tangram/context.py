@@ -17,10 +17,12 @@ from arl_tangram.errors import (
     NoActionError,
     NoRuntimeError,
     NoSandboxError,
+    NoServiceError,
 )
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.sandbox import Sandbox
+from arl_tangram.model.service import Service
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +193,11 @@ class ActiveAction(Protocol):
         """Why it runs in none, if so."""
         ...
 
+    @property
+    def service(self) -> Service | None:
+        """The service that it uses, if any."""
+        ...
+
     def quota(self, name: str) -> Quota | None:
         """Its hold on a quota, or None."""
         ...
@@ -259,6 +266,20 @@ def current_sandbox() -> Sandbox:
     if active.sandbox is None:
         raise NoSandboxError(f"{active.name} has no sandbox: {active.no_sandbox}")
     return active.sandbox
+
+
+def current_service() -> Service:
+    """Return the service that the running action uses; it stays on its devices until the action ends.
+
+    Raises:
+        NoActionError: outside a running action, or after it has ended.
+        NoServiceError: the action declares no service.
+    """
+    active = _active("current_service()")
+    service = active.service
+    if service is None:
+        raise NoServiceError(f"{active.name} uses no service; declare it with @tangram.action(service=...)")
+    return service
 
 
 def no_sandbox(spec: ActionSpec, *, has_pool: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from arl_tangram.errors import ShutdownError, UsageError
 from arl_tangram.model.events import Event
+from arl_tangram.model.gpu import GpuNode, Instance
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.policies.own import Own
@@ -96,6 +97,7 @@ class Dispatcher:
 
     Attributes:
         time: tells the time of the loop.
+        on_evicted: is told of services that have to go, before those are granted who get what they had.
 
     Args:
         core: the scheduler.
@@ -109,6 +111,8 @@ class Dispatcher:
         self._waiters: dict[int, Waiter] = {}
         self._reclaiming: dict[int, Callable[[Exception | None], None]] = {}
         self._until_idle: list[asyncio.Future[None]] = []
+        self._until_clear: list[tuple[int, asyncio.Future[None]]] = []
+        self.on_evicted: Callable[[Sequence[Instance]], None] | None = None
         self._scheduled = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -154,6 +158,14 @@ class Dispatcher:
             self._end_until_idle(None)
         self._wake()
 
+    def send_back(self, action_id: int, waiter: Waiter) -> bool:
+        """Let a running call wait again, whose service could not be restored; return whether it does."""
+        if not self.core.send_back(action_id, self.now_s()):
+            return False
+        self._waiters[action_id] = waiter
+        self._wake()
+        return True
+
     def lend(self, action_id: int, *, cores: bool) -> None:
         """A running call waits for calls that it made: its turn and, if `cores`, its cores are free for others."""
         self._reclaiming.pop(action_id, None)
@@ -182,6 +194,57 @@ class Dispatcher:
         """Let a dimension have so many integer units."""
         self.core.set_capacity(dimension, units, self.time())
         self._wake()
+
+    # A pool of GPUs.
+
+    def restored(self, instance: Instance, took_s: float) -> None:
+        """A service can be used; to make it so took so many seconds."""
+        self.core.seating.restored(instance, took_s, self.now_s())
+        self._wake()
+
+    def failed(self, instance: Instance, error: Exception) -> None:
+        """A service could not be restored; who waits for it learns of it from its lease."""
+        _logger.warning("%s could not be restored: %s", instance, error)
+        self.core.seating.failed(instance, self.now_s())
+        self._wake()
+
+    def lost(self, instance: Instance, error: Exception) -> None:
+        """A service has died; who uses it learns of it from its calls."""
+        _logger.warning("%s was lost: %s", instance, error)
+        self.core.seating.lost(instance, self.now_s())
+        self._wake()
+
+    def capacity(self, device: int, capacity_bytes: int) -> None:
+        """Services can have so many bytes of a device."""
+        self.core.seating.set_device(device, capacity_bytes, self.now_s())
+        self._wake()
+
+    def lend_devices(self, first: int, node: GpuNode) -> None:
+        """There are the devices of one more node, numbered from `first`."""
+        self.core.seating.lend(first, node, self.now_s())
+        self._wake()
+
+    def reclaim_devices(self, first: int) -> None:
+        """Let nobody new sit on the devices of a node that was lent."""
+        self.core.seating.reclaim(first, self.now_s())
+        self._wake()
+
+    async def until_clear(self, first: int) -> None:
+        """Wait until nothing is on the devices of a node any more, which were reclaimed.
+
+        Raises:
+            ShutdownError: the runtime closes before that.
+        """
+        clear = self._loop.create_future()
+        self._until_clear.append((first, clear))
+        self._wake()
+        await clear
+
+    def _tell_clear(self) -> None:
+        for first, clear in self._until_clear:
+            if not clear.done() and self.core.seating.seats.is_clear(first):
+                clear.set_result(None)
+        self._until_clear = [waiting for waiting in self._until_clear if not waiting[1].done()]
 
     async def until_idle(self) -> None:
         """Wait until no call holds units.
@@ -238,6 +301,9 @@ class Dispatcher:
         self._stopped = True
         self.tell()
         self._end_until_idle(ShutdownError("the runtime was closed before nothing ran any more"))
+        for _, clear in self._until_clear:
+            if not clear.done():
+                clear.set_exception(ShutdownError("the runtime was closed before the devices were free"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -277,6 +343,8 @@ class Dispatcher:
             self._waiters.pop(action_id).expired()
         for action_id, refusal in decisions.impossible:
             self._waiters.pop(action_id).failed(refusal)
+        if decisions.evicted is not None and self.on_evicted is not None:
+            self.on_evicted(decisions.evicted)
         for resumed in decisions.resumed:
             self._reclaiming.pop(resumed.pending.id)(None)
         for trajectory in decisions.opened:
@@ -286,6 +354,8 @@ class Dispatcher:
         self.tell()
         if decisions.more:
             self._wake()
+        if self._until_clear:
+            self._tell_clear()
         self._arm()
 
     def _arm(self) -> None:

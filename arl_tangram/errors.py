@@ -14,6 +14,8 @@
     │   ├── ForkedRuntimeError               called in a forked child of the runtime's process
     │   ├── NoActionError                    current_… outside a running action
     │   ├── NoSandboxError                   this action has no sandbox
+    │   ├── NoServiceError                   this action has no service
+    │   ├── EvictedServiceError              a service is called that no running action holds
     │   ├── NoTrajectoryError                a trajectory that is not open (any more)
     │   └── NestedActionError                an action calls one that can never run while it waits for it
     ├── SandboxPathError (ValueError)        a path that leaves the sandbox
@@ -30,6 +32,8 @@
         ├── SandboxStartError (OSError)      a sandbox could not be created
         ├── SandboxLostError (OSError)       a sandbox died while it was in use
         ├── AllocationError (OSError)        what was granted to a sandbox is not what is in effect there
+        ├── RestoreError (OSError)           a service could not be restored on any of its devices
+        ├── ServiceLostError (OSError)       a service died, or gave no proper answer, while it was in use
         ├── WorkerStartError (OSError)       a worker process could not be started
         ├── WorkerDiedError (OSError)        a worker process was killed while a body ran in it
         ├── BackendDownError (OSError)       what is behind a quota with a breaker has failed again and again
@@ -88,6 +92,14 @@ class NoActionError(UsageError):
 
 class NoSandboxError(UsageError):
     """The running action has no sandbox."""
+
+
+class NoServiceError(UsageError):
+    """The running action has no service."""
+
+
+class EvictedServiceError(UsageError):
+    """A service, or a module of one, is called while no running action holds it; its weights are elsewhere."""
 
 
 class NoTrajectoryError(UsageError):
@@ -181,6 +193,14 @@ class SandboxLostError(InfrastructureError, OSError):
 
 class AllocationError(InfrastructureError, OSError):
     """What was granted to a sandbox is not what is in effect there; the message says both. Its commands do not run."""
+
+
+class RestoreError(InfrastructureError, OSError):
+    """A service could not be made resident, on none of the devices where it was tried; the action never started."""
+
+
+class ServiceLostError(InfrastructureError, OSError):
+    """A service died or gave no proper answer while an action used it."""
 
 
 class WorkerStartError(InfrastructureError, OSError):

@@ -12,6 +12,7 @@ from arl_tangram.errors import (
     BackendDownError,
     InfrastructureError,
     QueueTimeout,
+    RestoreError,
     ShutdownError,
     TangramError,
 )
@@ -36,14 +37,15 @@ class _Answered:
 
 
 _ANSWERED: Any = _Answered()
+_MOST_UNSEATED = 3
 
 
 class Invocation:
     """One call, from its submission to its answer."""
 
     __slots__ = (
-        "_answer", "_args", "_caller", "_context", "_invocable", "_kwargs", "_run", "_sandbox", "_workshop", "ended",
-        "pending",
+        "_answer", "_args", "_caller", "_context", "_invocable", "_kwargs", "_run", "_sandbox", "_unseated",
+        "_workshop", "ended", "pending",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
@@ -66,6 +68,7 @@ class Invocation:
         self._answer: asyncio.Future[Any] = workshop.loop.create_future()
         self._context: Context | None = copy_context()
         self._run: Run | None = None
+        self._unseated: list[Exception] | None = None
 
     async def result(self) -> Any:
         """Submit the call, wait for its end and return or raise what its body did.
@@ -134,10 +137,22 @@ class Invocation:
 
     def failed(self, error: Exception) -> None:
         """Answer that the scheduler failed, or why the call can never start."""
+        if isinstance(error, RestoreError) and self._unseated:
+            why = self._unseated[-1]
+            error = RestoreError(f"{error}: {why}")
+            error.__cause__ = why
         if isinstance(error, TangramError):
             self._fail(error)
         else:
             self._fail(InfrastructureError(f"{self.name}: the scheduler failed: {error!r}"))
+
+    def send_back(self, error: Exception, context: Context) -> bool:
+        """Wait once more, as its service could not be restored, or its GPUs not be emptied; return whether it does."""
+        unseated = self._unseated = [*(self._unseated or ()), error]
+        if len(unseated) >= _MOST_UNSEATED or not self._workshop.dispatcher.send_back(self.pending.id, self):
+            return False
+        self._run, self._context = None, context
+        return True
 
     # Ending it from outside.
 

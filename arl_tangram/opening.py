@@ -12,12 +12,14 @@ from arl_tangram.dispatch import Dispatcher, watched
 from arl_tangram.doorway import Doorway
 from arl_tangram.execution import refuse
 from arl_tangram.managers.breakers import Breakers
+from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.events import Event
+from arl_tangram.model.gpu import Instance
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.setup import Setup, cores_of
+from arl_tangram.setup import Setup, cores_of, seats_of
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
@@ -130,7 +132,12 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         if cpu is not None:
             stack.push_async_callback(cpu.aclose)
             await cpu.prepare()
-        topology = setup.topology(cpu)
+        gpu = None if setup.gpus is None else setup.gpus.manager()
+        if gpu is not None:
+            stack.push_async_callback(gpu.aclose)
+            await gpu.start()
+        seats = None if gpu is None else seats_of(gpu)
+        topology = setup.topology(cpu, seats, () if gpu is None else [service.name for service in gpu.services])
         sink = _sink(setup, topology)
         if sink is not None:
             stack.push_async_callback(sink.aclose)
@@ -138,9 +145,12 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             await cpu.start()
         summary = Summary(topology)
         core = SchedulerCore(
-            topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None
+            topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None, seats=seats
         )
         dispatcher = Dispatcher(core, _Events(summary, sink).tell)
+        if gpu is not None:
+            dispatcher.on_evicted = partial(_evict, gpu)
+            gpu.listen(dispatcher)
         workshop = Workshop(
             dispatcher,
             cpu,
@@ -150,6 +160,7 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             asyncio.get_running_loop(),
             {quota.name: quota for quota in setup.quotas},
         )
+        workshop.gpu = gpu
         stack.callback(workshop.watch.close)
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
         if breakers:
@@ -158,6 +169,11 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         parts = Opened(setup, workshop, summary)
         parts.closes(stack.pop_all())
     return parts
+
+
+def _evict(gpu: GpuManager, instances: Sequence[Instance]) -> None:
+    for instance in instances:
+        gpu.evict(instance)
 
 
 def _sink(setup: Setup, topology: Topology) -> Sink | None:

@@ -27,10 +27,13 @@ from arl_tangram.errors import (
     BodyCancelledError,
     DefinitionError,
     RemoteError,
+    RestoreError,
     RunTimeout,
+    ServiceLostError,
     ShutdownError,
 )
 from arl_tangram.held_cores import HeldCores
+from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.manager import ExecUsage, ManagedSandbox
 from arl_tangram.managers.processes import Grant
 from arl_tangram.managers.quota import QuotaHandle
@@ -38,6 +41,7 @@ from arl_tangram.managers.threads import Returned
 from arl_tangram.model.allocation import Allocation
 from arl_tangram.model.lifecycle import BodyKind, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.service import Service
 from arl_tangram.nesting import Nesting
 from arl_tangram.watching import Steps
 from arl_tangram.workshop import Workshop
@@ -53,6 +57,7 @@ class Run:
         milli_cores: what it was granted of cores.
         lingering: whether its caller was answered, and its body has not ended.
         cores: what it holds of the pool of cores, if anything.
+        gpu: what it holds of the pool of GPUs, if anything.
         nested: the calls that its body has made, if it has made any.
     """
 
@@ -62,6 +67,9 @@ class Run:
     _clock: BodyClock | None = None
     _grace: asyncio.TimerHandle | None = None
     cores: HeldCores | None = None
+    gpu: GpuLease | None = None
+    _begun_in: Context | None = None
+    _unseated: Exception | None = None
     _unleased: Exception | None = None
     _interrupt: BaseException | None = None
     _outlived = False
@@ -92,6 +100,12 @@ class Run:
         if self.milli_cores and workshop.cpu is not None:
             try:  # in the turn of the grant, so that what the manager has in use is always what the scheduler counts
                 self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox, demand.reserved > 0)
+            except Exception as error:  # noqa: BLE001 - the body's task raises it
+                self._unleased = error
+        if running.seat is not None and workshop.gpu is not None:
+            self._begun_in = context
+            try:  # in the turn of the decision, and in the order of decisions
+                self.gpu = workshop.gpu.take(running.seat)
             except Exception as error:  # noqa: BLE001 - the body's task raises it
                 self._unleased = error
         task = BodyTask(self._run(), loop=workshop.loop, name=demand.name, context=context)
@@ -191,6 +205,8 @@ class Run:
         try:
             if self._unleased is not None:
                 raise self._unleased
+            if self.gpu is not None:
+                started_at_s = await self._seated(self.gpu)
             if spec.timeout is not None and spec.kind is not BodyKind.PROCESS:
                 self._begin_timeout(spec.timeout)
             if spec.kind is BodyKind.ASYNC:
@@ -214,12 +230,38 @@ class Run:
                 if self.cores is not None and not self.cores.leave_at_once():
                     error = await self.cores.leave() or error
                     now_s = workshop.time()
-                self._conclude(value, self._interrupt or error, body_s, now_s)
+                if self._unseated is None or not self._send_back(self._unseated):
+                    self._conclude(value, self._interrupt or error, body_s, now_s)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):  # on the main thread, perhaps from a signal handler
             if (this := asyncio.current_task()) is not None:
                 this.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
             raise error
         error = None  # its traceback leads here: no cycle that only the collector frees
+
+    async def _seated(self, gpu: GpuLease) -> float:
+        """Wait until the service can be used, or the GPUs are free, and return the time: the body begins then."""
+        try:
+            await gpu.ready()
+        except (RestoreError, ServiceLostError) as error:
+            self._unseated = error
+            raise
+        self._started_at_s = self._workshop.time()
+        return self._started_at_s
+
+    def _send_back(self, error: Exception) -> bool:
+        """Give everything back and let the call wait at its old place, as its body has not begun; whether it does."""
+        context, call, dispatcher = self._begun_in, self._call, self._workshop.dispatcher
+        if self._interrupt is not None or call.ended or context is None:
+            return False
+        if self.gpu is not None:
+            self.gpu.release()
+        if not call.send_back(error, context):
+            return False
+        del self._workshop.live[self.running.pending.id]
+        if (breakers := self._workshop.breakers) is not None:
+            breakers.ended(self.running, self.quotas, error, dispatcher.now_s())
+        self._task, self._call, self._begun_in = None, OVER, None
+        return True
 
     async def _on_thread(self) -> Any:
         context = copy_context()
@@ -299,6 +341,9 @@ class Run:
         if self.nested is not None:
             self.nested.give_up()  # a call that was left behind may wait for what this will not need any more
             own_s = max(0.0, body_s - self.nested.away_s)
+        if self.gpu is not None:
+            self.gpu.release()
+            self._begun_in = None
         dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
         if breakers is not None:
             breakers.ended(running, self.quotas, error, dispatcher.now_s())
@@ -376,7 +421,14 @@ class Run:
             memory_gib=cost.memory_bytes / GIB,
             quota={name: amount / MILLI for name, amount in cost.quota},
             node=None if node is None else self._workshop.dispatcher.core.topology.nodes[node].name,
+            service=cost.service,
+            devices=() if self.gpu is None else self.gpu.devices,
         )
+
+    @property
+    def service(self) -> Service | None:
+        """The service that it uses, if any."""
+        return None if self.gpu is None or self.gpu.seat.instance is None else self.gpu.service
 
     def quota(self, name: str) -> QuotaHandle | None:
         """Its hold on a quota, or None."""

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from types import TracebackType
@@ -29,8 +29,9 @@ from arl_tangram.errors import (
     ShutdownError,
     UsageError,
 )
+from arl_tangram.lent_devices import LentDevices
 from arl_tangram.loop_thread import LoopThread
-from arl_tangram.managers.manager import CpuPool
+from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.managers.processes import place
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, capacity_units, is_name
@@ -66,7 +67,8 @@ class Tangram:
     an event loop opens it with `with`: then it has a loop on a thread of its own.
 
     Args:
-        resources: at most one pool of cores (`LocalPool`, `DockerPool`) and any number of `Quota`.
+        resources: at most one pool of cores (`LocalPool`, `DockerPool`), at most one `GpuPool`, and any number of
+            `Quota`.
         policy: how candidates share the cores, or a function of your own that plans a `policies.Group`;
             `policies.elastic()` by default.
         order: who comes first among those of one priority: `"fcfs"`, in order of arrival; `"shortest"`, expected to be
@@ -83,7 +85,7 @@ class Tangram:
 
     def __init__(
         self,
-        *resources: CpuPool | Quota,
+        *resources: CpuPool | GpuPool | Quota,
         policy: Policy | Plan | None = None,
         order: Order = "fcfs",
         trace: str | PathLike[str] | Sink | None = None,
@@ -106,7 +108,7 @@ class Tangram:
         self._closed_at_s: float | None = None
 
     def __repr__(self) -> str:
-        parts = [repr(part) for part in (self._setup.pool, *self._setup.quotas) if part is not None]
+        parts = [repr(part) for part in (self._setup.pool, self._setup.gpus, *self._setup.quotas) if part is not None]
         return f"<Tangram, {self._state}, {', '.join(parts) or 'no pool'}>"
 
     # Lifecycle.
@@ -388,6 +390,26 @@ class Tangram:
             self._dispatcher.set_capacity(self._core.topology.index[name], units)
             self._submitting.forget()
 
+    def lend(self, devices: Sequence[str]) -> LentDevices:
+        """Let the pool of GPUs have more devices for a phase, such as the trainer's own while it does not train.
+
+        Used as `async with tg.lend(["cuda:0", "cuda:1"]):`. At its end nothing new is placed there, what runs there
+        goes on to its end, and then they are free: all memory of the library on them is given back. Together, they
+        are a node of their own, so that services may be spread over them.
+
+        Args:
+            devices: as in `GpuPool(devices=...)`, such as UUIDs or `"cpu:1:4GiB"`; none that the pool has.
+
+        Raises:
+            ConfigurationError: there is no pool of GPUs; when it is entered, there are no such devices.
+        """
+        self._check_open()
+        if self._workshop.gpu is None:
+            raise ConfigurationError("lend() needs a pool of GPUs, such as that of Tangram(tangram.GpuPool(...))")
+        return LentDevices(
+            self._workshop.gpu, self._dispatcher, self._doorway, tuple(devices), on_change=self._submitting.forget
+        )
+
     # Trajectories and looking in.
 
     def trajectory(self, *, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> Trajectory:
@@ -418,7 +440,7 @@ class Tangram:
         core = self._core
         now_s = self._loop.time()
         core.advance(now_s)
-        cpu, breakers = self._workshop.cpu, self._workshop.breakers
+        cpu, gpu, breakers = self._workshop.cpu, self._workshop.gpu, self._workshop.breakers
         return Statistics(
             waiting=core.waiting + len(self._workshop.retrying.waiting()),
             running=core.running,
@@ -431,6 +453,7 @@ class Tangram:
             },
             breakers={} if breakers is None else {name: str(state) for name, state in breakers.states(now_s).items()},
             daemons={} if cpu is None else cpu.latency(),
+            services={} if gpu is None else gpu.statistics(),
         )
 
     def report(self) -> str:
@@ -441,15 +464,23 @@ class Tangram:
     def _report(self) -> str:
         self._dispatcher.tell()
         now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
-        cpu, breakers = self._workshop.cpu, self._workshop.breakers
-        notes = (*(() if cpu is None else cpu.notes()), *(() if breakers is None else breakers.notes(now_s)))
+        cpu, gpu, breakers = self._workshop.cpu, self._workshop.gpu, self._workshop.breakers
+        notes = (
+            *(() if cpu is None else cpu.notes()),
+            *(() if gpu is None else gpu.notes()),
+            *(() if breakers is None else breakers.notes(now_s)),
+        )
         return render(self._opened.summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
 
     def describe(self) -> str:
-        """Say in one line what enforces grants of cores here."""
+        """Say what enforces grants of cores here, in one line, and in one more which GPUs there are, if any."""
         self._check_opened()
-        cpu = self._workshop.cpu
-        return "no pool of cores" if cpu is None else self._doorway.do(cpu.describe)
+        return self._doorway.do(self._describe)
+
+    def _describe(self) -> str:
+        cpu, gpu = self._workshop.cpu, self._workshop.gpu
+        cores = "no pool of cores" if cpu is None else cpu.describe()
+        return cores if gpu is None else f"{cores}\n{gpu.describe()}"
 
 
 def _not_open(state: str) -> RuntimeClosedError:

@@ -9,10 +9,13 @@ from os import PathLike
 from typing import Any
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.manager import CpuManager, CpuPool
+from arl_tangram.managers.gpu.manager import GpuManager
+from arl_tangram.managers.manager import CpuManager, CpuPool, GpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import seconds, whole
-from arl_tangram.model.topology import CPU, PROCESSES, THREADS, Dimension, Topology, resource_of
+from arl_tangram.model.topology import CPU, GPU, PROCESSES, THREADS, Dimension, Topology, resource_of, service_seats
+from arl_tangram.scheduling.gpu.eviction import make_eviction
+from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.order import Order, order_of
 from arl_tangram.scheduling.policies import Plan, Policy, elastic
 from arl_tangram.scheduling.policies.own import policy_of
@@ -25,6 +28,7 @@ class Setup:
 
     Attributes:
         pool: of cores, or None.
+        gpus: the pool of GPUs, or None.
         quotas: of APIs.
         policy: how candidates share the cores.
         order: who comes first among those of one priority.
@@ -35,6 +39,7 @@ class Setup:
     """
 
     pool: CpuPool | None
+    gpus: GpuPool | None
     quotas: tuple[Quota, ...]
     policy: Policy
     order: Order
@@ -43,12 +48,21 @@ class Setup:
     max_threads: int
     max_processes: int | None
 
-    def topology(self, cpu: CpuManager | None) -> Topology:
-        """Return all that there is to share, given the manager of the pool."""
+    def topology(self, cpu: CpuManager | None, seats: Seats | None, services: Sequence[str]) -> Topology:
+        """Return all that there is to share.
+
+        Args:
+            cpu: the manager of the cores.
+            seats: those of the pool of GPUs.
+            services: the names of what there is on these.
+        """
         dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self.max_threads)]
         for quota in self.quotas:
             dimensions += quota.dimensions()
         dimensions.append(Dimension(PROCESSES, self.max_processes or max(2 * cores_of(cpu), 8)))
+        if seats is not None:
+            dimensions.append(Dimension(GPU, seats.devices))
+            dimensions += [Dimension(service_seats(name), seats.capacity_of(name)) for name in services]
         return Topology(dimensions)
 
 
@@ -68,12 +82,15 @@ def checked(
         ConfigurationError: pools, quotas or options that cannot work.
     """
     quotas = tuple(found for found in resources if isinstance(found, Quota))
-    pools = [found for found in resources if not isinstance(found, Quota)]
+    gpus = [found for found in resources if not isinstance(found, type) and hasattr(found, "services")]
+    pools = [found for found in resources if not isinstance(found, Quota) and found not in gpus]
     for pool in pools:
         if isinstance(pool, type) or not callable(getattr(pool, "manager", None)):
             raise ConfigurationError(f"Tangram() takes pools and quotas, not {pool!r}")
     if len(pools) > 1:
         raise ConfigurationError(f"Tangram() takes one pool of cores, not {len(pools)}: {pools}")
+    if len(gpus) > 1:
+        raise ConfigurationError(f"Tangram() takes one pool of GPUs, not {len(gpus)}: {gpus}")
     names = [quota.name for quota in quotas]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
@@ -81,6 +98,7 @@ def checked(
         max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
     return Setup(
         pool=pools[0] if pools else None,
+        gpus=gpus[0] if gpus else None,
         quotas=quotas,
         policy=elastic() if policy is None else policy_of(policy),
         order=order_of(order),
@@ -89,6 +107,11 @@ def checked(
         max_threads=whole(max_threads, "max_threads", ConfigurationError, least=1),
         max_processes=max_processes,
     )
+
+
+def seats_of(gpu: GpuManager) -> Seats:
+    """Return the seats of a pool of GPUs whose manager has started; nobody sits there."""
+    return Seats(gpu.nodes, gpu.services, make_eviction(gpu.policy))
 
 
 def cores_of(cpu: CpuManager | None) -> int:

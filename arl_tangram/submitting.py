@@ -35,6 +35,7 @@ class Submitting:
         self._workshop = workshop
         self._reserved = reserved_cores * MILLI
         self._host = None if workshop.cpu is None else workshop.cpu.host_node()
+        self._services = {} if workshop.gpu is None else {hosted.name: hosted for hosted in workshop.gpu.services}
         self._demands: dict[tuple[int, int, int, int | None], tuple[ActionSpec, Demand]] = {}
         self._plain: dict[int, Demand] = {}
 
@@ -127,8 +128,13 @@ class Submitting:
         known = self._demands.get((id(spec), reserved, held, node))
         if known is not None:
             return known[1]
-        topology = self._workshop.dispatcher.core.topology
-        demand = resolve(spec, topology, node=node, host=self._host, reserved=reserved, memory_held=held)
+        core = self._workshop.dispatcher.core
+        demand = resolve(
+            spec, core.topology, node=node, host=self._host, reserved=reserved, memory_held=held,
+            services=self._services,
+        )  # fmt: skip
+        if demand.seat is not None:
+            core.seating.check(demand)
         if len(self._demands) >= _MOST_DEMANDS:  # `with_options` in a loop must not grow without bound
             self.forget()
         self._demands[id(spec), reserved, held, node] = (spec, demand)  # it keeps the spec: the id stays its own

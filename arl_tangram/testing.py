@@ -1,4 +1,4 @@
-"""What tests of code that uses the library need: a pool without real cores, and a check that nothing is left."""
+"""What tests of code that uses the library need: pools without real cores and GPUs, and a check that all is idle."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, UsageError
+from arl_tangram.managers.gpu.fake_pool import FakeGpuPool, FakeService
 from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, counted, no_cores
 from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, is_name, whole
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 from arl_tangram.runtime import Tangram
+
+__all__ = [
+    "FakeGpuPool",
+    "FakeLease",
+    "FakeManager",
+    "FakeNode",
+    "FakePool",
+    "FakeSandbox",
+    "FakeService",
+    "assert_idle",
+]
 
 _NOTHING = ExecResult(exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.managers.breakers import Breakers
@@ -18,6 +18,9 @@ from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.retrying import Retrying
 from arl_tangram.watching import LoopWatch
+
+if TYPE_CHECKING:
+    from arl_tangram.managers.gpu.manager import GpuManager
 
 
 class Live(Protocol):
@@ -68,6 +71,7 @@ class Workshop:
         trajectories: those that are admitted.
         retrying: tries calls again.
         breakers: those of the quotas, if any has one.
+        gpu: the GPUs, if there is a pool.
         time: tells the time of the loop.
     """
 
@@ -83,6 +87,7 @@ class Workshop:
     trajectories: dict[Any, None] = field(default_factory=dict[Any, None])
     retrying: Retrying = field(default_factory=Retrying)
     breakers: Breakers | None = None
+    gpu: GpuManager | None = None
     time: Callable[[], float] = field(init=False)
     _timer_context: Context = field(default_factory=Context)
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from arl_tangram.bench import faults, inflight, orders, plan, schedule, show
 from arl_tangram.bench.aoe import command as aoe
 from arl_tangram.bench.contenders import SLOTS, Traced, in_process
+from arl_tangram.bench.evict import command as evict
 from arl_tangram.bench.gates import Gate, gates, growth
+from arl_tangram.bench.gpu import command as gpu
 from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.bench.ray_task import find_ray, ray_contender
 from arl_tangram.bench.rounds import Series, measure
+from arl_tangram.bench.swap import command as swap
 
 IN_FLIGHT = (1_000, 100_000)
 """A batch of rollouts, and far more than anybody has: between them, what grows with those who wait shows."""
@@ -258,5 +261,23 @@ _BENCHES = {
         "breaks.",
         aoe.add_options,
         lambda found: aoe.run(aoe.read(found)),
+    ),
+    "evict": _Bench(
+        "which services should go when room is wanted",
+        "Compare what policies of eviction lose by restoring services again; exit 1 if a promise breaks.",
+        evict.add_options,
+        lambda found: evict.run(evict.read(found)),
+    ),
+    "swap": _Bench(
+        "what restoring a service and evicting it costs",
+        "Measure restores and evictions beside plain copies of as many bytes; exit 1 if a promise breaks.",
+        swap.add_options,
+        lambda found: swap.run(swap.read(found)),
+    ),
+    "gpu": _Bench(
+        "what one GPU does with services that take turns",
+        "Measure restores, evictions and a mix of teachers on one GPU; exit 1 if a promise breaks, 2 without a GPU.",
+        gpu.add_options,
+        lambda found: gpu.run(gpu.read(found)),
     ),
 }

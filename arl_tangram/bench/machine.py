@@ -37,15 +37,15 @@ class Machine:
         return self.load_averages[0] > 0.5
 
 
-def read_machine() -> Machine:
-    """Look at this machine and this interpreter now."""
+def read_machine(*measured: str) -> Machine:
+    """Look at this machine, this interpreter and the packages that are measured; without any, those of actions."""
     return Machine(
         python=f"{platform.python_implementation()} {platform.python_version()}",
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processor=_processor(Path("/proc/cpuinfo")),
         cores=len(os.sched_getaffinity(0)),
         load_averages=os.getloadavg(),
-        packages={"arl_tangram": arl_tangram.__version__, **_versions("anyio", "ray")},
+        packages={"arl_tangram": arl_tangram.__version__, **_versions(*(measured or ("anyio", "ray")))},
     )
 
 

@@ -30,6 +30,7 @@ from arl_tangram.demo.comparison import (
     faults_in,
     policy_named,
 )
+from arl_tangram.demo.judge.command import JudgeOptions, run_judge
 from arl_tangram.demo.pools import pool_of_demo
 from arl_tangram.demo.progress import progress_for
 from arl_tangram.demo.search_api import CALLS, PERIOD_S, search_server
@@ -63,6 +64,7 @@ class Options:
         docker: sandboxes are Docker containers.
         url: where the Docker daemon listens; None asks the environment.
         keep_image: leave the image of the containers with the daemon.
+        judge: rollouts that are scored by services, instead of the coding rollouts.
     """
 
     quick: bool = False
@@ -74,6 +76,7 @@ class Options:
     docker: bool = False
     url: str | None = None
     keep_image: bool = False
+    judge: bool = False
 
     @property
     def trajectories(self) -> int:
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(soft_wrap=False)
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return run_demo(options, console)
+        return _run_judge(options, console) if options.judge else run_demo(options, console)
     except KeyboardInterrupt:
         console.print("interrupted; everything that ran has been stopped")
         return _INTERRUPTED
@@ -142,7 +145,14 @@ def read_options(argv: Sequence[str] | None) -> Options:
         "--url", metavar="URL", help="with --docker: where the daemon listens (default: as the docker CLI finds it)"
     )
     parser.add_argument("--keep-image", action="store_true", help="with --docker: leave the image for the next time")
+    parser.add_argument(
+        "--judge",
+        action="store_true",
+        help="instead: rollouts scored by six models in memory for two, placed by hand and by the scheduler",
+    )
     found = parser.parse_args(argv)
+    if found.judge and (found.docker or found.sweep or (found.tool_share, found.policies) != (PAPER_SHARE, POLICIES)):
+        parser.error("--judge goes with --quick, --seed, --trace and --json only")
     if found.trace is not None and found.sweep:
         parser.error("--trace takes one tool share, not a --sweep")
     if not found.docker and (found.url is not None or found.keep_image):
@@ -160,7 +170,13 @@ def read_options(argv: Sequence[str] | None) -> Options:
         docker=found.docker,
         url=found.url,
         keep_image=found.keep_image,
+        judge=found.judge,
     )
+
+
+def _run_judge(options: Options, console: Console) -> int:
+    chosen = JudgeOptions(quick=options.quick, seed=options.seed, trace=options.trace, json=options.json)
+    return run_judge(chosen, console)
 
 
 def run_demo(options: Options, console: Console) -> int:

@@ -66,12 +66,21 @@ def find_source_tree() -> SourceTree:
         raise MissingExtraError(
             f"the demo runs numpy's own tests and needs {' and '.join(missing)}: pip install 'arl-tangram[demo]'"
         )
+    tree = installed_tree()
+    _check(tree)
+    return tree
+
+
+def installed_tree() -> SourceTree:
+    """Return the installed numpy's source tree, whatever is in it.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
     spec = importlib.util.find_spec("numpy")
     if spec is None or spec.origin is None:
         raise ConfigurationError("the demo works on the source tree of numpy, which is not installed")
-    tree = SourceTree(Path(spec.origin).parent)
-    _check(tree)
-    return tree
+    return SourceTree(Path(spec.origin).parent)
 
 
 def _check(tree: SourceTree) -> None:

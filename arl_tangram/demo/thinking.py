@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-
-from arl_tangram.demo.agents import Script
+from typing import Protocol
 
 SIGMA = 0.9
 """Spread of the thinking times: standard deviation of their logarithm.
@@ -19,7 +18,21 @@ Thinking = tuple[tuple[float, ...], ...]
 """Seconds per trajectory and turn."""
 
 
-def draw_thinking(seed: int, scripts: Sequence[Script]) -> Thinking:
+class Thinker(Protocol):
+    """A trajectory whose model thinks before each turn."""
+
+    @property
+    def index(self) -> int:
+        """Its number, from 0."""
+        ...
+
+    @property
+    def turns(self) -> Sequence[object]:
+        """Its turns."""
+        ...
+
+
+def draw_thinking(seed: int, scripts: Sequence[Thinker]) -> Thinking:
     """Draw log-normal thinking times, scaled so that a trajectory thinks 1 s in the mean over all."""
     draws = [_draw(random.Random(f"{seed}/thinking/{s.index}"), len(s.turns)) for s in scripts]
     mean = math.fsum(math.fsum(turns) for turns in draws) / len(draws)

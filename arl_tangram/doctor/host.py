@@ -1,4 +1,4 @@
-"""Look at this machine without Docker: versions, cgroups, bubblewrap, GPUs and Ray. Blocks."""
+"""Look at this machine without Docker and GPUs: versions, cgroups, bubblewrap and Ray. Blocks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from arl_tangram.doctor import gpus
 from arl_tangram.doctor.findings import Finding
 from arl_tangram.managers.host.cgroup import CgroupTree, plant
 from arl_tangram.managers.host.hierarchy import Hierarchy, read_hierarchies
@@ -30,7 +31,7 @@ def sandboxing() -> Iterator[Finding]:
 
 def beside(root: Path = Path("/")) -> Iterator[Finding]:
     """Yield what else trainers use; `root` stands before the paths."""
-    yield gpus(root)
+    yield gpus.look(root)
     yield ray(root)
 
 
@@ -108,19 +109,6 @@ def bubblewrap() -> Finding:
         return Finding("bwrap", "absent", "not installed: local sandboxes share files and processes", advice)
     advice = "let this user create namespaces (in a container: its security options)"
     return Finding("bwrap", "wrong", f"{found.reason}: local sandboxes share files and processes", advice)
-
-
-def gpus(root: Path = Path("/")) -> Finding:
-    """Tell whether the driver of NVIDIA is there; nothing of this version uses it."""
-    told = _text(root / "proc/driver/nvidia/version")
-    if not told:
-        return Finding("gpus", "absent", "no NVIDIA driver; there is no GPU pool yet")
-    version = next((word for word in told.split() if word[:1].isdigit() and "." in word), "of unknown version")
-    folder = root / "proc/driver/nvidia/gpus"
-    count = len(list(folder.iterdir())) if folder.is_dir() else 0
-    library = _version("nvidia-ml-py")
-    has = f"nvidia-ml-py {library}" if library else "nvidia-ml-py is not installed"
-    return Finding("gpus", "ok", f"NVIDIA driver {version}, {_count(count, 'GPU')}, {has}; there is no GPU pool yet")
 
 
 def ray(root: Path = Path("/")) -> Finding:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.sandbox import Sandbox
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, Dimension, resource_of
+
+if TYPE_CHECKING:
+    from arl_tangram.managers.gpu.manager import GpuManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,19 @@ def no_cores(sandbox_id: str) -> str:
         f"no action has cores in sandbox {sandbox_id} now, which commands need: none is running in it, "
         "or the running one has lent its cores while it waits for actions that it called"
     )
+
+
+class GpuPool(Protocol):
+    """A declared pool of GPUs with the services on them, such as `GpuPool(...)`: what a user hands to the runtime."""
+
+    @property
+    def services(self) -> Sequence[object]:
+        """What was declared; a pool of cores has none."""
+        ...
+
+    def manager(self) -> GpuManager:
+        """Return a new manager for one runtime."""
+        ...
 
 
 class CpuPool(Protocol):

@@ -16,6 +16,8 @@ class Allocation:
         memory_gib: memory reserved by the action itself.
         quota: calls granted per quota.
         node: the name of the node whose cores or memory these are, if the pool has several; else None.
+        service: the name of the service that it uses, or None.
+        devices: the GPUs of that service, or those that it has to itself: their UUIDs, or names such as `cpu:0`.
     """
 
     cores: float = 0
@@ -23,3 +25,5 @@ class Allocation:
     memory_gib: float = 0
     quota: Mapping[str, float] = field(default_factory=dict[str, float])
     node: str | None = None
+    service: str | None = None
+    devices: tuple[str, ...] = ()

@@ -8,7 +8,9 @@ from typing import cast
 
 from arl_tangram.errors import DefinitionError
 from arl_tangram.model.elasticity import Elastic
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, quota_name, thousandths
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, quota_name, service_name, thousandths, whole
+
+_MOST_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,16 @@ class Cost:
         memory_bytes: bytes of host memory; 0 for none.
         quota: pairs of a quota's name and thousandths of a call, sorted by name.
         tokens: pairs of a quota's name and thousandths of a token, for those with more than none, sorted by name.
+        service: the name of the service that it uses, or None.
+        gpu: GPUs that it has to itself: a power of two, or 0 for none.
     """
 
     cpu: int | Elastic = 0
     memory_bytes: int = 0
     quota: tuple[tuple[str, int], ...] = ()
     tokens: tuple[tuple[str, int], ...] = ()
+    service: str | None = None
+    gpu: int = 0
 
     @property
     def minimum_cpu(self) -> int:
@@ -52,21 +58,26 @@ def declare_cost(
     cpu: float | Elastic = 0,
     memory_gib: float | Elastic = 0,
     quota: Mapping[str, float | QuotaUse | Elastic] | None = None,
+    service: str | None = None,
+    gpu: int | Elastic = 0,
 ) -> Cost:
     """Check a declared cost and return it in integer units.
 
     Raises:
         DefinitionError: two elastic resources, or an amount that is negative, not finite, finer
-            than a thousandth, or (for the calls of a quota) zero.
+            than a thousandth, or (for the calls of a quota) zero; a number of GPUs that is no power of two; a service
+            and GPUs of its own, or one of them beside elastic cores.
     """
     quotas = _mapping(name, quota)
-    amounts: dict[str, object] = {"cpu": cpu, "memory_gib": memory_gib}
+    amounts: dict[str, object] = {"cpu": cpu, "memory_gib": memory_gib, "gpu": gpu}
     amounts.update({f"quota[{key!r}]": value for key, value in quotas.items()})
     elastic = [what for what, amount in amounts.items() if isinstance(amount, Elastic)]
     if len(elastic) > 1:
         raise DefinitionError(f"{name}: at most one resource may be Elastic, not {' and '.join(elastic)}")
     if elastic and elastic != ["cpu"]:
         raise DefinitionError(f"{name}: only cpu= can be Elastic so far, not {elastic[0]}")
+    gpus = _gpus(name, gpu)
+    _check_seat(name, cpu, service, gpus)
     calls: list[tuple[str, int]] = []
     tokens: list[tuple[str, int]] = []
     for key, value in sorted(quotas.items()):
@@ -84,7 +95,24 @@ def declare_cost(
         memory_bytes=bytes_of_gib(memory_gib, f"{name}: memory_gib", DefinitionError),
         quota=tuple(calls),
         tokens=tuple(tokens),
+        service=None if service is None else service_name(service, f"{name}: service=", DefinitionError),
+        gpu=gpus,
     )
+
+
+def _gpus(name: str, gpu: object) -> int:
+    gpus = whole(gpu, f"{name}: gpu", DefinitionError, least=0, most=_MOST_GPUS)
+    if gpus & (gpus - 1):
+        raise DefinitionError(f"{name}: gpu= takes a power of two up to {_MOST_GPUS}, not {gpus}")
+    return gpus
+
+
+def _check_seat(name: str, cpu: object, service: object, gpus: int) -> None:
+    if service is not None and gpus:
+        raise DefinitionError(f"{name}: service= and gpu= exclude each other: a service brings its GPUs along")
+    if isinstance(cpu, Elastic) and (service is not None or gpus):
+        beside = "service=: a service with several dops is elastic by itself" if service is not None else "gpu="
+        raise DefinitionError(f"{name}: cpu= takes a number of cores, not an Elastic, beside {beside}")
 
 
 def _mapping(name: str, quota: object) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from arl_tangram.model.gpu import Chunk, Instance
 from arl_tangram.model.lifecycle import FinishedAction, PendingAction, RunningAction
 
 
@@ -109,6 +110,39 @@ class CapacityChanged(NamedTuple):
     capacity: int
 
 
+class ServiceEvicted(NamedTuple):
+    """A service has to leave the GPUs of a chunk, so that there is room for another."""
+
+    at_s: float
+    instance: Instance
+    chunk: Chunk
+
+
+class ServiceRestored(NamedTuple):
+    """A service can be used on the GPUs of a chunk; that took `took_s`, what had to leave before included."""
+
+    at_s: float
+    instance: Instance
+    chunk: Chunk
+    took_s: float
+
+
+class RestoreFailed(NamedTuple):
+    """A service could not be made usable on the GPUs of a chunk; who waits for it is tried elsewhere."""
+
+    at_s: float
+    instance: Instance
+    chunk: Chunk
+
+
+class ServiceLost(NamedTuple):
+    """A service has died on the GPUs of a chunk while it could be used."""
+
+    at_s: float
+    instance: Instance
+    chunk: Chunk
+
+
 class Paused(NamedTuple):
     """From now on nothing new starts, or (not `paused`) does again."""
 
@@ -125,6 +159,10 @@ Event = (
     | TrajectoryOpened
     | TrajectoryClosed
     | PolicyRefused
+    | ServiceEvicted
+    | ServiceRestored
+    | RestoreFailed
+    | ServiceLost
     | ActionLent
     | ActionResumed
     | UnitsSettled

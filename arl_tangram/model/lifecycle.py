@@ -13,6 +13,7 @@ from typing import NamedTuple
 from arl_tangram.errors import InfrastructureError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import Speedup
+from arl_tangram.model.gpu import Seat, SeatNeed
 
 
 class BodyKind(StrEnum):
@@ -87,6 +88,7 @@ class Demand:
             dimensions of its own, and `dimensions` are those of all places. Empty if there is one place.
         keys: for each quota that has several keys, its name and the number of the one that is taken, from 0.
         node: the number of the node whose cores, memory or sandbox it takes, if there are several nodes; else None.
+        seat: what it needs of a pool of GPUs, or None.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Demand:
     places: tuple[Demand, ...] = ()
     keys: tuple[tuple[str, int], ...] = ()
     node: int | None = None
+    seat: SeatNeed | None = None
 
 
 class PendingAction(NamedTuple):
@@ -144,12 +147,14 @@ class RunningAction(NamedTuple):
         started_at_s: when its units were promised.
         units: integer units of the elastic dimension (or of the trajectory's reservation); 0 if neither.
         expected_s: the expected duration at these units; 0 if no dimension is elastic, where nothing depends on it.
+        seat: where it is in a pool of GPUs, or None.
     """
 
     pending: PendingAction
     started_at_s: float
     units: int
     expected_s: float
+    seat: Seat | None = None
 
 
 class FinishedAction(NamedTuple):

@@ -53,6 +53,13 @@ def quota_name(value: object, what: str, error: type[TangramError]) -> str:
     return value
 
 
+def service_name(value: object, what: str, error: type[TangramError]) -> str:
+    """Return the name of a service: letters, digits, `-`, `_` and `.`."""
+    if not isinstance(value, str) or not value or not all(c.isalnum() or c in "-_." for c in value):
+        raise error(f"{what}: the name of a service has letters, digits, '-', '_' and '.', not {value!r}")
+    return value
+
+
 def bytes_of_gib(value: object, what: str, error: type[TangramError]) -> int:
     """Return GiB from 0 as whole bytes.
 

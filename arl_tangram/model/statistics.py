@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from arl_tangram.model.gpu import ServiceStatistics
+
 
 @dataclass(frozen=True, slots=True)
 class DimensionStatistics:
@@ -56,6 +58,7 @@ class Statistics:
             and, if it has several keys, the number of the key: `search#2`.
         daemons: of a `DockerPool`, how long each daemon took for each operation; by the name of the host (`docker`
             if it has none), and by operation: `create`, `start`, `update`, `remove` and so on.
+        services: of a `GpuPool`, what each service has cost and was used for, by its name.
     """
 
     waiting: int
@@ -67,3 +70,4 @@ class Statistics:
     daemons: Mapping[str, Mapping[str, LatencyStatistics]] = field(
         default_factory=dict[str, Mapping[str, LatencyStatistics]]
     )
+    services: Mapping[str, ServiceStatistics] = field(default_factory=dict[str, ServiceStatistics])

@@ -12,6 +12,8 @@ MEMORY = "memory"
 SANDBOXES = "sandboxes"
 THREADS = "threads"
 PROCESSES = "processes"
+GPU = "gpu"
+_SERVICE = "service:"
 _BREAKER = "breaker"
 _NODE = re.compile(r"(?P<resource>cpu|memory|sandboxes)(@(?P<node>[^@]+))?")
 _QUOTA = re.compile(
@@ -86,6 +88,8 @@ class Topology:
         cores: bits of the dimensions that count cores; an action takes those of one node, so of one of these.
         core_scale: integer units in a core; the same on all nodes.
         quotas: by the name of a quota, its keys in order; one if it has no keys of its own.
+        services: by the name of a service, the index of the dimension that counts the actions that use it.
+        seats: bits of these dimensions, and of the one that counts GPUs.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -94,6 +98,8 @@ class Topology:
     cores: int = field(init=False, compare=False)
     core_scale: int = field(init=False, compare=False)
     quotas: Mapping[str, tuple[QuotaKey, ...]] = field(init=False, compare=False)
+    services: Mapping[str, int] = field(init=False, compare=False)
+    seats: int = field(init=False, compare=False)
 
     def __init__(self, dimensions: Iterable[Dimension]) -> None:
         ordered = tuple(dimensions)
@@ -105,6 +111,10 @@ class Topology:
         object.__setattr__(self, "cores", sum(1 << dimension for dimension in cores))
         object.__setattr__(self, "core_scale", ordered[cores[0]].scale if cores else 1)
         object.__setattr__(self, "quotas", _quotas(d.name for d in ordered))
+        services = {d.name.removeprefix(_SERVICE): i for i, d in enumerate(ordered) if d.name.startswith(_SERVICE)}
+        seated = [*services.values(), *(i for i, d in enumerate(ordered) if d.name == GPU)]
+        object.__setattr__(self, "services", services)
+        object.__setattr__(self, "seats", sum(1 << dimension for dimension in seated))
 
     def with_capacity(self, dimension: int, units: int) -> Topology:
         """Return the same with another capacity of one dimension (its index), in integer units."""
@@ -159,6 +169,11 @@ def quota_concurrency(name: str, key: int = 0) -> str:
 def quota_breaker(name: str, key: int = 0) -> str:
     """Return the name of the dimension that a quota's breaker opens and closes."""
     return f"{_quota(name, key)}/{_BREAKER}"
+
+
+def service_seats(name: str) -> str:
+    """Return the name of the dimension that counts the actions that use a service."""
+    return f"{_SERVICE}{name}"
 
 
 def is_breaker(name: str) -> bool:

@@ -17,6 +17,7 @@ from arl_tangram.scheduling.turns import Trajectories
 _MOST_GROUPS = 4
 _MOST_CANDIDATES = 64
 _MOST_FIXED = 512
+_MOST_SEATED = 128
 
 
 class Gathered:
@@ -24,13 +25,14 @@ class Gathered:
 
     Attributes:
         groups: those that a policy hands out units to, by dimension, in order.
-        fixed: the others, in order.
+        fixed: the others, in order, but for
+        seated: those that need a seat in a pool of GPUs, in order; they have none yet.
         exhausted: no candidates: those that ask for more of a budget than is left; they hold nothing.
         left_some: whether it stopped at a bound, and there may be more.
         reserving: units that trajectories among the candidates take of what callers have lent some of, by dimension.
     """
 
-    __slots__ = ("exhausted", "fixed", "groups", "left_some", "reserving")
+    __slots__ = ("exhausted", "fixed", "groups", "left_some", "reserving", "seated")
 
     def __init__(self) -> None:
         self.groups: dict[int, list[PendingAction]] = {}
@@ -38,6 +40,7 @@ class Gathered:
         self.exhausted: list[tuple[PendingAction, int]] = []
         self.left_some = False
         self.reserving: dict[int, int] = {}
+        self.seated: list[PendingAction] = []
 
     def reserve(self, demand: Demand) -> None:
         """A trajectory is to hold a demand."""
@@ -46,11 +49,16 @@ class Gathered:
 
     def all(self) -> list[PendingAction]:
         """Return all candidates."""
-        return [*self.fixed, *(action for members in self.groups.values() for action in members)]
+        return [*self.fixed, *self.seated, *(action for members in self.groups.values() for action in members)]
 
 
 class Candidates:
-    """Takes candidates out of the queue, and puts back who does not start."""
+    """Takes candidates out of the queue, and puts back who does not start.
+
+    Attributes:
+        with_seats: whether there are seats in a pool of GPUs; where there are none, as when a trace is replayed, who
+            needs one starts without.
+    """
 
     def __init__(
         self,
@@ -60,6 +68,7 @@ class Candidates:
         blocking: Blocking,
         trajectories: Trajectories,
     ) -> None:
+        self.with_seats = False
         self.placement = Placement(topology, ledger)
         self._trajectories = trajectories
         self._ledger = ledger
@@ -94,6 +103,8 @@ class Candidates:
             members = fixed if len(fixed) < _MOST_FIXED else None
             if elastic is not None:
                 members = self._group(elastic, gathered, this)
+            elif demand.seat is not None and self.with_seats:
+                members = gathered.seated if len(gathered.seated) < _MOST_SEATED else None
             if members is None:
                 gathered.left_some = True
                 blocked |= demand.dimensions if elastic is None else 1 << elastic
@@ -119,6 +130,10 @@ class Candidates:
             self._ledger.undo(demand, 0 if demand.elastic is None else demand.options[0])
             self._queue.put_back(this.original.pop(action.id, action))
 
+    def drop(self, action: PendingAction) -> None:
+        """Take back what a candidate holds that will never start; it is not queued again."""
+        self._ledger.undo(action.demand, 0 if action.demand.elastic is None else action.demand.options[0])
+
     def _lent(self, action: PendingAction, gathered: Gathered) -> int:
         """Return the dimensions of which a trajectory, which holds them for long, would take what callers have lent."""
         if action.id not in self._trajectories:
@@ -143,6 +158,10 @@ class Candidates:
             if not lacking:
                 return 0
         lent = bool(self._blocking.lent) and self._lent(action, gathered) > 0
+        if action.demand.seat is not None:  # a caller may keep the seat that it waits for, until it has what it called
+            if action.inherited is not None and not lacking & ~this.deferred.get(action.id, 0):
+                return 0
+            lent = True
         blocks = self._blocking.blocks(action, lacking, lent)
         if (
             not (lane.alike or blocks & lane.mask)

@@ -18,6 +18,8 @@ An action that waits for actions that it has called lends its cores and its turn
 before nearly all others (`nesting`). Such a call that could never run, for what its callers keep, is refused
 (`deadlock`).
 
+A candidate that uses a service, or wants GPUs to itself, needs a seat besides, which it gets last of all (`seating`).
+
 One call does a bounded amount of work: it plans a few dimensions, with a bounded number of candidates each, and says
 that there is `more`. What it returns is valid by itself. Calls that follow go on with the other dimensions; all of them
 together are a round.
@@ -25,7 +27,7 @@ together are a round.
 
 from __future__ import annotations
 
-from arl_tangram.errors import InfeasibleError, NoTrajectoryError
+from arl_tangram.errors import NoTrajectoryError, TangramError
 from arl_tangram.model.events import (
     ActionSubmitted,
     CapacityChanged,
@@ -36,7 +38,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
-from arl_tangram.model.topology import Topology
+from arl_tangram.model.topology import GPU, Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.candidates import Candidates
 from arl_tangram.scheduling.deadlines import Deadlines
@@ -44,6 +46,7 @@ from arl_tangram.scheduling.deadlock import Deadlocks
 from arl_tangram.scheduling.decisions import Decisions, Round
 from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.feasibility import check_beside, check_capacity
+from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.joining import Joining
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.lending import Lending
@@ -55,6 +58,7 @@ from arl_tangram.scheduling.prelude import Prelude
 from arl_tangram.scheduling.queue import WaitingQueue
 from arl_tangram.scheduling.resizing import Resizing
 from arl_tangram.scheduling.rounds import Rounds
+from arl_tangram.scheduling.seating import Seating
 from arl_tangram.scheduling.starting import Starting
 from arl_tangram.scheduling.turns import Trajectories
 from arl_tangram.scheduling.walk import Walk
@@ -72,6 +76,7 @@ class SchedulerCore:
         order: who comes first among those of one priority.
         record: whether `drain_events` returns what happened.
         submissions: whether that includes `ActionSubmitted`, which a trace wants.
+        seats: those of a pool of GPUs, which `topology` has the dimensions of; None if there is none.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class SchedulerCore:
         order: Order = "fcfs",
         record: bool = False,
         submissions: bool = True,
+        seats: Seats | None = None,
     ) -> None:
         self.policy = policy
         self.durations = Durations()
@@ -91,7 +97,8 @@ class SchedulerCore:
         self._record = record
         self._record_submissions = record and submissions
         self._ledger = ledger = Ledger(topology)
-        self._queue = queue = WaitingQueue(len(topology.dimensions))
+        gpu = topology.index.get(GPU)
+        self._queue = queue = WaitingQueue(len(topology.dimensions), 0 if gpu is None else 1 << gpu)
         self._blocking = blocking = Blocking(ledger)
         self._trajectories = turns = Trajectories(len(topology.dimensions))
         self._candidates = Candidates(topology, ledger, queue, blocking, turns)
@@ -104,9 +111,17 @@ class SchedulerCore:
         self._starting = Starting(
             topology, self._running, turns, nesting, blocking, planning, self.durations, places, rounds, events
         )
+        self._seating: Seating | None = None
+        if seats is not None:
+            self._candidates.with_seats = True
+            self._seating = nesting.seating = Seating(
+                seats, topology, ledger, queue, self._candidates, rounds, self.durations, nesting, self._starting,
+                self._refuse, self.set_capacity, self.note,
+            )  # fmt: skip
         self._walk = Walk(
-            ledger, queue, blocking, self._candidates, planning, rounds, self._starting, self._refuse, self.note
-        )
+            ledger, queue, blocking, self._candidates, planning, rounds, self._starting, self._seating, self._refuse,
+            self.note,
+        )  # fmt: skip
         self._resizing = Resizing(topology, ledger, queue, blocking, planning, turns)
         self._deadlines = Deadlines(self._is_waiting, lambda: self.waiting)
         deadlocks = Deadlocks(topology, ledger, nesting, self._lending, turns)
@@ -185,6 +200,8 @@ class SchedulerCore:
         self._trajectories.forget(action_id)
         action = self._queue.get(action_id)
         self._queue.remove(action_id)
+        if action.demand.seat is not None and self._seating is not None:
+            self._seating.forget(action_id)
         self._let_go(action, action.submitted_at_s)
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
@@ -218,8 +235,37 @@ class SchedulerCore:
                 self._lending.pass_turn(action, now_s)
             if state.closing:
                 self.close(action.trajectory, now_s)
-        if duration_s is not None and (demand.elastic is not None or self._order == "shortest"):
+        if running.seat is not None and self._seating is not None:
+            self._seating.rise(running, now_s, duration_s)
+        elif duration_s is not None and (demand.elastic is not None or self._order == "shortest"):
             self.durations.observe(demand, action.key, running.units, duration_s)  # else nothing depends on it
+
+    def send_back(self, action_id: int, now_s: float) -> bool:
+        """Let a running call whose service could not be restored wait again, at its old place; its body never began.
+
+        Returns:
+            Whether it does: not if its trajectory closes. Then it is still running.
+        """
+        running = self._running[action_id]
+        action = running.pending
+        state = None if action.trajectory is None else self._trajectories[action.trajectory]
+        if state is not None and state.closing:
+            return False
+        turn, action = action.turn, action._replace(turn=False)  # its turn stays its own
+        seat = running.seat if self.seating.seats.seat_of(action_id) is not None else None  # else it has none any more
+        self._running[action_id] = running._replace(pending=action, seat=seat)
+        self.finish(action_id, now_s, None)
+        action = action._replace(turn=turn)
+        if action.parent is not None:
+            self._nesting.add(action)
+        if action.demand.queue_timeout is not None:
+            self._deadlines.add(action.submitted_at_s + action.demand.queue_timeout, action_id)
+        if self._record_submissions:
+            self._events.append(ActionSubmitted(now_s, action))
+        if state is not None:
+            self._trajectories.begin_waiting(action, state)
+        self._joining.join(action, action.submitted_at_s)
+        return True
 
     def lend(self, action_id: int, now_s: float, *, cores: bool = True) -> None:
         """A running call waits for calls that it has made: if `cores`, its turn and its cores are free for others.
@@ -244,6 +290,12 @@ class SchedulerCore:
             self._ledger.settle(running, dimension, units, now_s)
             self._nesting.unchecked = True
             self.note(UnitsSettled(now_s, action_id, dimension, units))
+
+    @property
+    def seating(self) -> Seating:
+        """The seats of the pool of GPUs, for what comes in from there; there must be one."""
+        assert self._seating is not None, "there is no pool of GPUs"
+        return self._seating
 
     def pause(self, dimension: int, until_s: float) -> None:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
@@ -292,6 +344,8 @@ class SchedulerCore:
                 self._prelude.prepare(this)
             while self._queue and self._walk.walk(this):
                 pass
+            if self._seating is not None:
+                self._seating.evict(this)
         except BaseException as error:
             if not decisions.any:
                 raise
@@ -352,7 +406,7 @@ class SchedulerCore:
 
     # Leaving the queue.
 
-    def _refuse(self, action: PendingAction, error: InfeasibleError, this: Round) -> None:
+    def _refuse(self, action: PendingAction, error: TangramError, this: Round) -> None:
         """Let go of one that was taken out of the queue and can never start."""
         this.decisions.impossible.append((action.id, error))
         self._let_go(action, this.now_s)

@@ -11,6 +11,8 @@ gets what it asks for; an action that has lent, if all that it has called have g
 trajectory, after those of its actions that wait or have lent. An action that fits beside all that callers keep and
 those trajectories hold goes in any case, and is left out, unless a running one has called it.
 
+Who needs a seat in a pool of GPUs goes if there could be one while those callers that have not gone keep theirs.
+
 Rates return by time. A turn in a sandbox that is held by an action that has not started is given to another one that
 can end, before anybody is refused. One that is kept by an action that has lent is had after that has gone. Whoever
 else has a turn, or waits for one, is an action of the same trajectory, which closes after all of them.
@@ -23,7 +25,7 @@ Surveys 4 (1972).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from arl_tangram.errors import NestedActionError
@@ -43,39 +45,64 @@ class Node:
         needs: what it asks for, in each of the places of which any will do.
         holds: what is free when it has ended.
         after: those that end before it.
+        seat: itself, if it needs a seat in a pool of GPUs.
     """
 
     needs: tuple[Units, ...]
     holds: Units
     after: frozenset[int]
+    seat: PendingAction | None = None
 
 
-def reduce(nodes: Mapping[int, Node], free: list[int]) -> dict[int, Node]:
+CanSit = Callable[[PendingAction, Collection[int]], bool]
+"""Says whether an action could ever sit while others (their ids) keep their seats."""
+
+
+def reduce(
+    nodes: Mapping[int, Node], free: list[int], kept: Collection[int] = (), can_sit: CanSit | None = None
+) -> dict[int, Node]:
     """Return the nodes that can never end; `free`, units by dimension, becomes what is free without them.
 
     It costs the number of nodes, and a look at each different need whenever something has become free.
+
+    Args:
+        nodes: by the ids of the actions, for those that are actions.
+        free: units by dimension.
+        kept: ids of those that keep a seat in a pool of GPUs.
+        can_sit: is asked for nodes with `seat`.
     """
     left = dict(nodes)
+    keep = set(kept)
     outstanding = {number: len(node.after) for number, node in nodes.items()}
     followers: defaultdict[int, list[int]] = defaultdict(list)
-    waiting: defaultdict[tuple[Units, ...], list[int]] = defaultdict(list)
+    waiting: defaultdict[tuple[tuple[Units, ...], int], list[int]] = defaultdict(list)
+
+    def key(number: int) -> tuple[tuple[Units, ...], int]:
+        node = nodes[number]
+        return node.needs, 0 if node.seat is None else id(node.seat.demand)
+
+    def goes(numbers: list[int]) -> bool:
+        node = nodes[numbers[0]]
+        return fits(node.needs, free) and (node.seat is None or can_sit is None or can_sit(node.seat, keep))
+
     for number, node in nodes.items():
         for other in node.after:
             followers[other].append(number)
         if not node.after:
-            waiting[node.needs].append(number)
+            waiting[key(number)].append(number)
     reduced = True
     while reduced:
         reduced = False
-        for needs in [needs for needs in waiting if fits(needs, free)]:
-            for number in waiting.pop(needs):
+        for alike in [alike for alike, numbers in waiting.items() if goes(numbers)]:
+            for number in waiting.pop(alike):
                 reduced = True
+                keep.discard(number)
                 for dimension, units in left.pop(number).holds:
                     free[dimension] += units
                 for follower in followers[number]:
                     outstanding[follower] -= 1
                     if outstanding[follower] == 0:
-                        waiting[nodes[follower].needs].append(follower)
+                        waiting[key(follower)].append(follower)
     return left
 
 
@@ -106,7 +133,8 @@ class Deadlocks:
             if not self._nesting.lent or self._all_fit_beside_callers():
                 return
             free = self._free()
-            stuck = reduce(self._nodes(free), free)
+            kept = self._kept_seats()
+            stuck = reduce(self._nodes(free, kept), free, kept, self._can_sit)
             calls = [number for number in stuck if number in self._nesting.waiting]
             if not calls:
                 return
@@ -119,6 +147,8 @@ class Deadlocks:
         """Whether there is no need to look closer: each call fits while nothing is held but what callers keep."""
         nesting = self._nesting
         if nesting.cores_are_kept or nesting.kept_turns:
+            return False
+        if any(demand.seat is not None for demand, _ in nesting.asked.values()) and self._kept_seats():
             return False
         left = nesting.left()
         return all(nesting.fits(demand, left) for demand, _ in nesting.asked.values())
@@ -135,7 +165,15 @@ class Deadlocks:
                 free[dimension] -= units
         return free
 
-    def _nodes(self, free: list[int]) -> dict[int, Node]:
+    def _kept_seats(self) -> frozenset[int]:
+        """Return the ids of those who wait for what they have called, and keep a seat in a pool of GPUs."""
+        return frozenset([number for number, caller in self._nesting.lent.items() if caller.running.seat is not None])
+
+    def _can_sit(self, action: PendingAction, kept: Collection[int]) -> bool:
+        seating = self._nesting.seating
+        return seating is None or not kept or seating.is_possible(action, kept)
+
+    def _nodes(self, free: list[int], kept: Collection[int]) -> dict[int, Node]:
         """Return who may wait for ever; to what is free, add what is held by trajectories that do not."""
         nesting = self._nesting
         numbers = nesting.waiting.keys() | nesting.lent.keys()
@@ -146,7 +184,8 @@ class Deadlocks:
             key = id(call.demand)
             if key not in needs:
                 needs[key] = self._needs(call.demand)
-            nodes[call.id] = Node(needs[key], (), self._before_in_turn(call, numbers))
+            seat = call if call.demand.seat is not None else None
+            nodes[call.id] = Node(needs[key], (), self._before_in_turn(call, numbers), seat)
         for number, caller in nesting.lent.items():
             action = caller.running.pending
             cores = self._lending.needs(caller)
@@ -158,10 +197,12 @@ class Deadlocks:
             nodes[number] = Node((((caller.cpu, cores),) if cores else (),), holds, after)
             if action.trajectory is not None:
                 in_trajectory[action.trajectory].add(number)
-        self._add_trajectories(nodes, in_trajectory, free)
+        self._add_trajectories(nodes, in_trajectory, free, kept)
         return nodes
 
-    def _add_trajectories(self, nodes: dict[int, Node], lent_in: Mapping[int, set[int]], free: list[int]) -> None:
+    def _add_trajectories(
+        self, nodes: dict[int, Node], lent_in: Mapping[int, set[int]], free: list[int], kept: Collection[int]
+    ) -> None:
         """Add the trajectories that may never close, and their actions that may wait for ever; free the others."""
         needs: dict[int, tuple[Units, ...] | None] = {}
         returns: list[Units] = []
@@ -172,11 +213,13 @@ class Deadlocks:
                     key = id(action.demand)
                     if key not in needs:
                         asked = self._needs(action.demand)
-                        needs[key] = None if fits(asked, free) else asked
+                        goes = fits(asked, free) and (action.demand.seat is None or self._can_sit(action, kept))
+                        needs[key] = None if goes else asked
                     lacking = needs[key]
                     if lacking is None:
                         continue
-                    nodes[action.id] = Node(lacking, (), frozenset())
+                    seat = action if action.demand.seat is not None else None
+                    nodes[action.id] = Node(lacking, (), frozenset(), seat)
                 before.add(action.id)
             if before:
                 nodes[_number_of(trajectory)] = Node(((),), held.fixed, frozenset(before))
@@ -225,6 +268,8 @@ class Deadlocks:
         keeper = self._nesting.keeper_of_turn(call)
         if keeper is not None and fits(needs, free):
             return self._nesting.no_turn(call, keeper)
+        if fits(needs, free):
+            return self._nesting.no_seat(call)
         dimension, units = next(pair for place in needs for pair in place if pair[1] > free[pair[0]])
         scale, name = self._dimensions[dimension].scale, self._dimensions[dimension].name
         return NestedActionError(

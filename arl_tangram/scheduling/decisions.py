@@ -6,7 +6,9 @@ Plain classes: they are made for every turn of the loop, and a dataclass takes t
 from __future__ import annotations
 
 from arl_tangram.errors import TangramError
+from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.scheduling.queue import Place
 
 
 class Decisions:
@@ -18,11 +20,12 @@ class Decisions:
         expired: ids of actions that waited longer than their `queue_timeout`.
         resumed: actions that had lent and have all that they had again.
         impossible: ids of actions and trajectories that can never start any more, each with the error that says why.
+        evicted: services that have to go though nobody takes their place yet, before any of `started`; None if none.
         more: whether `decide` stopped at its bound and should be called again soon.
         refused: why the policy is not asked any more, in the call that found out.
     """
 
-    __slots__ = ("expired", "impossible", "more", "opened", "refused", "resumed", "started")
+    __slots__ = ("evicted", "expired", "impossible", "more", "opened", "refused", "resumed", "started")
 
     def __init__(self) -> None:
         self.started: list[RunningAction] = []
@@ -30,13 +33,14 @@ class Decisions:
         self.expired: list[int] = []
         self.resumed: list[RunningAction] = []
         self.impossible: list[tuple[int, TangramError]] = []
+        self.evicted: list[Instance] | None = None
         self.more = False
         self.refused: str | None = None
 
     @property
     def any(self) -> bool:
         """Whether there is anything to carry out."""
-        return bool(self.started or self.opened or self.expired or self.impossible or self.resumed)
+        return bool(self.started or self.opened or self.expired or self.impossible or self.resumed or self.evicted)
 
 
 class Round:
@@ -51,9 +55,11 @@ class Round:
         original: for those that were placed, the actions as they waited.
         planned: dimensions whose candidates were planned.
         full: bits of those with more candidates than one plan takes.
+        unseated: the place of the first for whom a service has to be restored, and cannot be yet; None if nobody waits
+            for that.
     """
 
-    __slots__ = ("barred", "decisions", "deferred", "full", "now_s", "original", "planned", "skip")
+    __slots__ = ("barred", "decisions", "deferred", "full", "now_s", "original", "planned", "skip", "unseated")
 
     def __init__(self, now_s: float, skip: int) -> None:
         self.now_s = now_s
@@ -64,6 +70,7 @@ class Round:
         self.original: dict[int, PendingAction] = {}
         self.planned: set[int] = set()
         self.full = 0
+        self.unseated: Place | None = None
 
     def lift(self, action_id: int) -> None:
         """Who was deferred at one place starts at another: those who were deferred with it may start there now."""

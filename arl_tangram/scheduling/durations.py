@@ -55,6 +55,11 @@ class Durations:
         known = self._known.get((demand.name, key))
         return (self._guessed(demand) if known is None else known.drawn(demand)).shown
 
+    def expected_curve(self, demand: Demand, key: str) -> tuple[float, ...]:
+        """Expected seconds at each option, in no other light than they are seen in; finite and above 0."""
+        known = self._known.get((demand.name, key))
+        return (self._guessed(demand) if known is None else known.drawn(demand)).expected_s
+
     def at(self, demand: Demand, key: str, units: int) -> float:
         """Expected seconds at `units` of a run that starts; asked once for each, because it counts what is explored."""
         known = self._known.get((demand.name, key))

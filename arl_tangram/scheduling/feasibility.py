@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Speedup
+from arl_tangram.model.gpu import HostedService
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, SANDBOXES, THREADS, Dimension, Topology
 from arl_tangram.scheduling.offered import cores_in_words, mask_of, nowhere, of_node
 from arl_tangram.scheduling.quota_places import quotas_of, with_quotas
+from arl_tangram.scheduling.seat_needs import seat_of
 
 LONGEST_S = 1e7
 """What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
+
+_NO_SERVICES: Mapping[str, HostedService] = MappingProxyType({})
 
 
 def resolve(
@@ -26,6 +32,7 @@ def resolve(
     host: int | None = 0,
     reserved: int = 0,
     memory_held: int = 0,
+    services: Mapping[str, HostedService] = _NO_SERVICES,
 ) -> Demand:
     """Return the cost of an action in the units and dimensions of a topology.
 
@@ -41,6 +48,7 @@ def resolve(
             on that node.
         memory_held: bytes that the trajectory holds; the action's memory is part of them. Were it not, trajectories
             that hold all memory would wait for each other for ever.
+        services: those of the pool of GPUs, by name.
 
     Raises:
         InfeasibleError: a resource that no pool offers, or more of it than there is.
@@ -56,13 +64,18 @@ def resolve(
         fixed.append((topology.index[THREADS], 1))
     if spec.kind is BodyKind.PROCESS:
         fixed.append((topology.index[PROCESSES], 1))
+    seat = None
+    if spec.cost.service is not None or spec.cost.gpu:
+        seat, units = seat_of(spec, topology, services)
+        fixed.append(units)
     elastic: int | None = None
     options: tuple[int, ...] = ()
     speedup: Speedup | None = None
     fraction = 0
     if reserved == 0 and minimum > 0:
         dimension = of_node(spec, topology, at, CPU, minimum, said=cores_in_words(minimum))
-        options, speedup = _core_options(spec.cost, topology.dimensions[dimension].capacity)
+        if seat is None:  # with one, its cores are fixed: no policy may put off who has it
+            options, speedup = _core_options(spec.cost, topology.dimensions[dimension].capacity)
         if options:
             elastic = dimension
         else:
@@ -83,6 +96,7 @@ def resolve(
         reserved=reserved,
         milli_cores=fraction,
         node=at if len(topology.nodes) > 1 and (memory or minimum or reserved) else None,
+        seat=seat,
     )
     return with_quotas(demand, quotas, len(memory), topology) if quotas else demand
 

@@ -8,8 +8,9 @@ came not much later than itself. The priority is the most urgent of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from arl_tangram.errors import NestedActionError
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
@@ -22,6 +23,14 @@ _LEAD_S = 3600.0
 
 Units = tuple[tuple[int, int], ...]
 """Pairs of a dimension's index and integer units of it."""
+
+
+class SeatCheck(Protocol):
+    """Says whether there can be a seat in a pool of GPUs."""
+
+    def is_possible(self, action: PendingAction, kept: Collection[int]) -> bool:
+        """Whether an action could ever sit while these others (their ids) keep their seats."""
+        ...
 
 
 @dataclass(slots=True)
@@ -66,6 +75,7 @@ class Nesting:
         asked: the demands of those that wait, by the id of the object, with how many ask for it.
         kept_turns: how many of those who have lent keep their turn.
         unchecked: whether something has changed after which calls may wait for each other for ever.
+        seating: the seats of a pool of GPUs, if there is one.
     """
 
     def __init__(
@@ -89,6 +99,7 @@ class Nesting:
         self.asked: dict[int, tuple[Demand, int]] = {}
         self.kept_turns = 0
         self.unchecked = False
+        self.seating: SeatCheck | None = None
 
     # Calls.
 
@@ -118,6 +129,7 @@ class Nesting:
         beside = [target - units for target, units in zip(self._ledger.target, kept, strict=True)]
         lacking = [self.first_lacking(placed, beside) for placed in action.demand.places or (action.demand,)]
         if None in lacking:
+            self._check_seat(action)
             return
         dimension, amount = next(found for found in lacking if found is not None)
         scale, name = self._dimensions[dimension].scale, self._dimensions[dimension].name
@@ -126,6 +138,27 @@ class Nesting:
             f"{self._ledger.target[dimension] / scale:g} in all, and the actions that wait for this call keep "
             f"{kept[dimension] / scale:g} of them until it has ended"
         )
+
+    def _check_seat(self, action: PendingAction) -> None:
+        """Check that a call can sit while those who wait for it keep their seats."""
+        if action.demand.seat is None or self.seating is None:
+            return
+        kept = self.seated_callers_of(action)
+        if kept and not self.seating.is_possible(action, kept):
+            raise self.no_seat(action)
+
+    def no_seat(self, action: PendingAction) -> NestedActionError:
+        """Return the error of a call for which there is no room on the GPUs until it has ended."""
+        need = action.demand.seat
+        asked = "GPUs" if need is None or need.service is None else f"the service {need.service}"
+        return NestedActionError(
+            f"{self.chain(action)}: there is no room for {asked}, which {action.demand.name} asks for, beside the "
+            "services that are kept until it has ended by actions that wait for it, directly or not"
+        )
+
+    def seated_callers_of(self, action: PendingAction) -> tuple[int, ...]:
+        """Return the ids of those who wait for a call, and have a seat in a pool of GPUs."""
+        return tuple([running.pending.id for running in self._callers_of(action) if running.seat is not None])
 
     def keeper_of_turn(self, action: PendingAction) -> RunningAction | None:
         """Return who has lent but keeps the turn that an action takes, if anybody."""

@@ -34,7 +34,7 @@ class Lane:
     Attributes:
         mask: the bits of the blocks that concern them; where each has several places, of which any will do, none but
             the bit of what is new.
-        dimensions: the bits of the dimensions that each of them uses.
+        dimensions: the bits of the dimensions that each of them uses, or is tied by.
         actions: those that wait, and `dead` ones that do not any more.
         dead: how many.
         alike: whether all of them have the same demand.
@@ -57,10 +57,13 @@ class WaitingQueue:
 
     Args:
         dimensions: how many there are in the topology.
+        seats: the bit of the dimension by which the lanes of all are tied who need a seat in a pool of GPUs, as each of
+            them may wait for what another one uses; 0 where there is none.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, seats: int = 0) -> None:
         self._masks = Masks(dimensions)
+        self._seats = seats
         self._lanes: dict[tuple[int, bool, int], Lane] = {}
         self._waiting: dict[int, PendingAction] = {}
         self._split: set[tuple[int, bool]] = set()
@@ -220,7 +223,8 @@ class WaitingQueue:
         lane = self._lanes.get(key)
         if lane is None:
             concerned = mask & self._masks.new if demand.places else mask
-            lane = self._lanes[key] = Lane(concerned, demand.dimensions, key[2] != 0)
+            tied = demand.dimensions if demand.seat is None else demand.dimensions | self._seats
+            lane = self._lanes[key] = Lane(concerned, tied, key[2] != 0)
         return lane
 
 

@@ -98,4 +98,5 @@ def with_quotas(
         milli_cores=demand.milli_cores,
         places=tuple(places),
         node=demand.node,
+        seat=demand.seat,
     )

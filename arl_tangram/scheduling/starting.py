@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arl_tangram.model.events import ActionStarted, Event, TrajectoryOpened
+from arl_tangram.model.gpu import Seat
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.blocking import Blocking
@@ -59,8 +60,15 @@ class Starting:
         self._events = events
         self.deferred: set[int] = set()
 
-    def start(self, action: PendingAction, units: int, this: Round) -> None:
-        """Start an action or admit a trajectory; `units` are those of its elastic dimension."""
+    def start(self, action: PendingAction, units: int, this: Round, seat: Seat | None = None) -> None:
+        """Start an action, or admit a trajectory.
+
+        Args:
+            action: whose units are taken.
+            units: those of its elastic dimension.
+            this: the round.
+            seat: the one that it has taken in a pool of GPUs.
+        """
         self._blocking.forget(action.id)
         if self.deferred:
             self.deferred.discard(action.id)
@@ -72,7 +80,7 @@ class Starting:
             self._admit(action, state, this)
             return
         expected_s = 0.0 if demand.elastic is None else self._durations.at(demand, action.key, units)
-        running = RunningAction(action, this.now_s, units or demand.reserved, expected_s)
+        running = RunningAction(action, this.now_s, units or demand.reserved, expected_s, seat)
         self._running[action.id] = running
         if action.parent is not None:
             self._nesting.start(action.id)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arl_tangram.errors import InfeasibleError
+from arl_tangram.errors import TangramError
 from arl_tangram.model.events import ActionDeferred, Event, PolicyRefused
 from arl_tangram.model.lifecycle import PendingAction
 from arl_tangram.scheduling.blocking import Blocking
-from arl_tangram.scheduling.candidates import Candidates
+from arl_tangram.scheduling.candidates import Candidates, Gathered
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.feasibility import no_budget
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.planning import Planning
 from arl_tangram.scheduling.queue import WaitingQueue, place
 from arl_tangram.scheduling.rounds import Rounds
+from arl_tangram.scheduling.seating import Seating
 from arl_tangram.scheduling.starting import Starting
 
 
@@ -29,6 +30,7 @@ class Walk:
         planning: asks the policy.
         rounds: what has changed.
         starting: starts those whose units are taken.
+        seating: gives seats in a pool of GPUs, if there is one.
         refuse: lets go of an action that was taken out of the queue, with the error.
         note: is told what happens.
     """
@@ -42,7 +44,8 @@ class Walk:
         planning: Planning,
         rounds: Rounds,
         starting: Starting,
-        refuse: Callable[[PendingAction, InfeasibleError, Round], None],
+        seating: Seating | None,
+        refuse: Callable[[PendingAction, TangramError, Round], None],
         note: Callable[[Event], object],
     ) -> None:
         self._ledger = ledger
@@ -52,6 +55,7 @@ class Walk:
         self._planning = planning
         self._rounds = rounds
         self._starting = starting
+        self._seating = seating
         self._refuse = refuse
         self._note = note
 
@@ -73,9 +77,10 @@ class Walk:
             this.decisions.more = gathered.left_some
             for dimension, members in gathered.groups.items():
                 plans[dimension] = self._planned(dimension, members, this)
-                if not plans[dimension] and (behind := _users_behind(members[0], dimension, gathered.fixed)):
+                if not plans[dimension] and (behind := _users_behind(members[0], dimension, gathered)):
                     self._candidates.put_back(behind, this)
                     gathered.fixed = [action for action in gathered.fixed if action not in behind]
+                    gathered.seated = [action for action in gathered.seated if action not in behind]
                     plans[dimension] = self._planned(dimension, members, this)
                     again = True
         except BaseException:
@@ -85,11 +90,13 @@ class Walk:
             self._starting.start(action, 0, this)
         for dimension, members in gathered.groups.items():
             again |= self._arrange(dimension, members, plans[dimension], this)
+        if gathered.seated and self._seating is not None:
+            again |= self._seating.seat(gathered.seated, this)
         if self._blocking.widened:
             self._blocking.widened = False
             self._rounds.look_at_all()
             this.skip, again = 0, True
-        if gathered.fixed or any(plans.values()):
+        if gathered.fixed or gathered.seated or any(plans.values()):
             return not this.decisions.more and (again or self._queue.lanes > 1)
         return again
 
@@ -137,5 +144,6 @@ class Walk:
         return units
 
 
-def _users_behind(first: PendingAction, dimension: int, actions: list[PendingAction]) -> list[PendingAction]:
+def _users_behind(first: PendingAction, dimension: int, gathered: Gathered) -> list[PendingAction]:
+    actions = (*gathered.fixed, *gathered.seated)
     return [a for a in actions if a.demand.dimensions >> dimension & 1 and place(a) > place(first)]

@@ -21,11 +21,16 @@ from arl_tangram.model.events import (
     Event,
     Paused,
     PolicyRefused,
+    RestoreFailed,
+    ServiceEvicted,
+    ServiceLost,
+    ServiceRestored,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
     UnitsSettled,
 )
+from arl_tangram.model.gpu import Chunk, Instance, Seat, SeatNeed
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
@@ -173,6 +178,12 @@ class EventDecoder:
             "capacity": lambda fields: CapacityChanged(
                 fields.instant("at_s"), self._dimension(fields), fields.integer("capacity")
             ),
+            "evicted": lambda fields: ServiceEvicted(fields.instant("at_s"), *_instance(fields)),
+            "restored": lambda fields: ServiceRestored(
+                fields.instant("at_s"), *_instance(fields), fields.number("took_s")
+            ),
+            "unrestored": lambda fields: RestoreFailed(fields.instant("at_s"), *_instance(fields)),
+            "died": lambda fields: ServiceLost(fields.instant("at_s"), *_instance(fields)),
             "paused": lambda fields: Paused(fields.instant("at_s"), fields.flag("paused")),
             "footer": _footer,
         }
@@ -211,7 +222,11 @@ class EventDecoder:
         if not pending.demand.dimensions:  # it had several places to go to: what it was granted says to which it went
             pending = pending._replace(demand=self._placed(pending.demand, self._units(fields, "grant")))
         running = RunningAction(
-            pending, fields.instant("started_at_s"), fields.integer("units"), fields.number("expected_s")
+            pending,
+            fields.instant("started_at_s"),
+            fields.integer("units"),
+            fields.number("expected_s"),
+            _seat(_Fields(fields.get("seat"))) if fields.has("seat") else None,
         )
         return ActionStarted(fields.instant("at_s"), running)
 
@@ -260,6 +275,7 @@ class EventDecoder:
             reserved=fields.integer("reserved"),
             milli_cores=self._milli_cores(fixed),
             node=self._node(fields),
+            seat=_seat_need(_Fields(fields.get("seat"))) if fields.has("seat") else None,
         )
         if len(self._demands) >= _REMEMBERED_DEMANDS:
             self._demands.clear()
@@ -309,6 +325,33 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 def _footer(fields: _Fields) -> Footer:
     return Footer(fields.integer("written"), fields.integer("dropped"), fields.integer("lost"))
+
+
+def _instance(fields: _Fields) -> tuple[Instance, Chunk]:
+    dop = fields.integer("dop")
+    return Instance(fields.text("service"), dop), Chunk(fields.integer("first"), dop)
+
+
+def _seat_need(fields: _Fields) -> SeatNeed:
+    return SeatNeed(fields.text_or_none("service"), tuple(_integer("dops", dop) for dop in fields.items("dops")))
+
+
+def _seat(fields: _Fields) -> Seat:
+    chunk, service = Chunk(fields.integer("first"), fields.integer("dop")), fields.text_or_none("service")
+    return Seat(
+        chunk,
+        None if service is None else Instance(service, chunk.size),
+        fields.flag("restores"),
+        tuple(_pair(item) for item in fields.items("evicts")),
+    )
+
+
+def _pair(item: object) -> Instance:
+    given: object = item
+    pair = cast("list[object]", item) if isinstance(item, list) else []
+    if len(pair) == 2 and isinstance(pair[0], str):
+        return Instance(pair[0], _integer("evicts", pair[1]))
+    return _refuse("evicts", "pairs of a service and its dop", given)
 
 
 def _speedup(fields: _Fields) -> Speedup | None:

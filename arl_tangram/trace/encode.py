@@ -24,11 +24,16 @@ from arl_tangram.model.events import (
     Event,
     Paused,
     PolicyRefused,
+    RestoreFailed,
+    ServiceEvicted,
+    ServiceLost,
+    ServiceRestored,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
     UnitsSettled,
 )
+from arl_tangram.model.gpu import Seat
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.trace.format import FORMAT, Footer, Header
@@ -116,6 +121,8 @@ class EventEncoder:
                 line = f'{_begin(event)},"id":{event.id},"dimension":{dimension},"units":{event.units}}}\n'
             case CapacityChanged():
                 line = f'{_begin(event)},"dimension":{self._names[event.dimension]},"capacity":{event.capacity}}}\n'
+            case ServiceEvicted() | ServiceRestored() | RestoreFailed() | ServiceLost():
+                line = f"{_begin(event)}{_of_service(event)}}}\n"
             case Paused():
                 line = f'{_begin(event)},"paused":{"true" if event.paused else "false"}}}\n'
             case PolicyRefused():
@@ -144,7 +151,8 @@ class EventEncoder:
         return (
             f'{{"type":"started","at_s":{_seconds(event.at_s)},"id":{action.pending.id},'
             f'"started_at_s":{_seconds(action.started_at_s)},"units":{action.units},"cores":{_seconds(cores)},'
-            f'"grant":{{{granted}{comma}{demand.fixed}}},"expected_s":{_seconds(action.expected_s)}}}\n'
+            f'"grant":{{{granted}{comma}{demand.fixed}}},"expected_s":{_seconds(action.expected_s)}'
+            f"{'' if action.seat is None else _seat(action.seat)}}}\n"
         )
 
     def _opened(self, event: TrajectoryOpened) -> str:
@@ -200,6 +208,8 @@ class EventEncoder:
             f'"reserved":{demand.reserved},"learns":{"true" if demand.learns else "false"}'
             f"{self._node(demand.node)}"
         )
+        if (need := demand.seat) is not None:
+            submitted += f',"seat":{{"service":{_text_or_none(need.service)},"dops":{json.dumps(need.dops)}}}'
         return _DemandText(
             demand=demand,
             submitted=submitted,
@@ -231,6 +241,10 @@ _TYPES: dict[type[Event], str] = {
     ActionResumed: "resumed",
     UnitsSettled: "settled",
     CapacityChanged: "capacity",
+    ServiceEvicted: "evicted",
+    ServiceRestored: "restored",
+    RestoreFailed: "unrestored",
+    ServiceLost: "died",
     Paused: "paused",
     PolicyRefused: "refused",
 }
@@ -238,6 +252,19 @@ _TYPES: dict[type[Event], str] = {
 
 def _begin(event: Event) -> str:
     return f'{{"type":"{_TYPES[type(event)]}","at_s":{_seconds(event.at_s)}'
+
+
+def _of_service(event: ServiceEvicted | ServiceRestored | RestoreFailed | ServiceLost) -> str:
+    fields = f',"service":{_text(event.instance.service)},"dop":{event.instance.dop},"first":{event.chunk.first}'
+    return f'{fields},"took_s":{_seconds(event.took_s)}' if isinstance(event, ServiceRestored) else fields
+
+
+def _seat(seat: Seat) -> str:
+    service = None if seat.instance is None else seat.instance.service
+    return (
+        f',"seat":{{"service":{_text_or_none(service)},"dop":{seat.chunk.size},"first":{seat.chunk.first},'
+        f'"restores":{"true" if seat.restores else "false"},"evicts":{json.dumps(seat.evicts)}}}'
+    )
 
 
 def _seconds(value: float) -> str:
@@ -257,6 +284,10 @@ def _key(key: str) -> str:
         return _text(key)
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f'"blake2b:{digest}"'
+
+
+def _text_or_none(value: str | None) -> str:
+    return "null" if value is None else _text(value)
 
 
 @lru_cache(maxsize=4096)

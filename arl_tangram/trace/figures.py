@@ -93,6 +93,31 @@ class TrajectoryFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceFigures:
+    """What a service of a pool of GPUs cost, and was used for; all its dops together.
+
+    Attributes:
+        name: the service.
+        uses: actions that had a seat on it.
+        restores: how often it was restored.
+        restore_s: seconds that these took, in all.
+        hit_share: share of the uses for which it did not have to be restored; None without a use.
+        evictions: how often it was evicted.
+        failures: restores that failed.
+        losses: how often it has died.
+    """
+
+    name: str
+    uses: int
+    restores: int
+    restore_s: float
+    hit_share: float | None
+    evictions: int
+    failures: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """All figures of a run.
 
@@ -109,6 +134,7 @@ class Figures:
         refused: why the policy was not asked any more from some time on, with that time; None if it always was.
         pauses: how often the runtime was paused.
         paused_s: for how long, in all.
+        services: one entry per service of a pool of GPUs that was used.
     """
 
     elapsed_s: float
@@ -122,3 +148,4 @@ class Figures:
     refused: str | None = None
     pauses: int = 0
     paused_s: float = 0.0
+    services: tuple[ServiceFigures, ...] = ()

@@ -14,7 +14,7 @@ submitted      id, submitted_at_s, name, key, trajectory, turn, parent (an id or
                speedup {whole units: speed-up} or null, relative [duration at each option], reserved,
                learns
 deferred       id
-started        id, started_at_s, units, cores, grant {dimension: units}, expected_s
+started        id, started_at_s, units, cores, grant {dimension: units}, expected_s, seat (only with GPUs)
 ended          id, submitted_at_s, name, key, trajectory, outcome, error, queueing_s, execution_s,
                overhead_s, cpu_s, cores
 returned       id
@@ -25,6 +25,10 @@ opened         id, group, waited_s, reserved, held {dimension: units}
 closed         id
 refused        policy, reason
 capacity       dimension, capacity (from now on)
+evicted        service, dop, first (it leaves `dop` GPUs, from that number on)
+restored       service, dop, first, took_s (it can be used there; the restore took so long)
+unrestored     service, dop, first (the restore failed)
+died           service, dop, first (while it could be used)
 paused         paused (whether nothing new starts from now on)
 =============  =======================================================================================
 
@@ -34,6 +38,10 @@ Where an action has several places to go to, such as the keys of a quota, `fixed
 says which it got.
 With several nodes, each has dimensions of its own (`cpu@NAME`, `memory@NAME`, `sandboxes@NAME`). Then the types
 submitted, ended and opened have `node`, the name, unless they concern none.
+Of a call that uses a service, or has GPUs to itself, `submitted` has `seat` {service or null, dops}, and `started` has
+`seat` {service or null, dop, first, restores, evicts [[service, dop]]}: it is on `dop` GPUs from the number `first` on,
+and is the one for whom the service is restored, or not. If that fails, the call is returned, and submitted again under
+its id, without an end.
 A call that is tried again is submitted, started, returned and ended once for each attempt, under one id.
 Version 1 lacks `parent`, `since_s`, `learns`, and the types lent, resumed, settled, capacity and paused.
 Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
 from arl_tangram.model.topology import CPU, MEMORY, is_breaker, resource_of
-from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, TrajectoryFigures
+from arl_tangram.trace.figures import ActionFigures, DimensionFigures, Figures, ServiceFigures, TrajectoryFigures
 from arl_tangram.trace.summary import Summary
 
 WIDTH = 110
@@ -59,6 +59,7 @@ def render_figures(
         _failures(figures, rows),
         _retries(figures, rows),
         _dimensions(figures.dimensions),
+        _services(figures.services),
         _trajectories(figures),
         [] if learned is None else _learned(learned),
         [f"still holding units: {figures.holding:,} calls"] if figures.holding else [],
@@ -174,6 +175,27 @@ def _capacity(dimension: DimensionFigures) -> str:
     unit = " cores" if resource == CPU else ""
     window = "" if dimension.window_s is None else f" per {dimension.window_s:g} s"
     return f"{dimension.capacity:,.10g}{unit}{window}{changed}"
+
+
+def _services(figures: Sequence[ServiceFigures]) -> list[str]:
+    if not figures:
+        return []
+    head = ("service", "uses", "there already", "restores", "restoring", "mean", "evictions", "failed", "died")
+    return _table([head, *(_service(service) for service in figures)])
+
+
+def _service(service: ServiceFigures) -> tuple[str, ...]:
+    return (
+        _printable(service.name),
+        f"{service.uses:,}",
+        _share(service.hit_share),
+        f"{service.restores:,}",
+        _seconds(service.restore_s),
+        _seconds(service.restore_s / service.restores if service.restores else None),
+        f"{service.evictions:,}",
+        f"{service.failures:,}",
+        f"{service.losses:,}",
+    )
 
 
 def _trajectories(figures: Figures) -> list[str]:

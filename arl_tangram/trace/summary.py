@@ -14,6 +14,10 @@ from arl_tangram.model.events import (
     Event,
     Paused,
     PolicyRefused,
+    RestoreFailed,
+    ServiceEvicted,
+    ServiceLost,
+    ServiceRestored,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
@@ -25,6 +29,7 @@ from arl_tangram.trace.figures import DimensionFigures, Figures, TrajectoryFigur
 from arl_tangram.trace.histogram import Histogram
 from arl_tangram.trace.holding import Holding
 from arl_tangram.trace.offered import Offered
+from arl_tangram.trace.swaps import Swaps
 from arl_tangram.trace.tally import Tally, ratio, sane
 
 OTHER = "other"
@@ -51,6 +56,7 @@ class Summary:
         self._holding = Holding(topology)
         self._cpu_s = [0.0] * len(topology.nodes)
         self._offered = Offered(topology)
+        self._swaps = Swaps()
         self._pauses = 0
         self._paused_s = 0.0
         self._paused_since_s: float | None = None
@@ -74,6 +80,10 @@ class Summary:
             ActionResumed: lambda event: self._holding.resume(event.id, event.at_s),
             UnitsSettled: lambda event: self._holding.settle(event.id, event.dimension, event.units, event.at_s),
             CapacityChanged: self._capacity_changed,
+            ServiceEvicted: self._swaps.evicted,
+            ServiceRestored: self._swaps.restored,
+            RestoreFailed: self._swaps.failed,
+            ServiceLost: self._swaps.lost,
             Paused: self._paused,
         }
 
@@ -137,6 +147,7 @@ class Summary:
             pauses=self._pauses,
             paused_s=self._paused_s
             + (0.0 if self._paused_since_s is None else max(0.0, until_s - self._paused_since_s)),
+            services=self._swaps.figures(),
         )
 
     def _dimensions(self, until_s: float, cpu_s: float) -> tuple[DimensionFigures, ...]:
@@ -196,6 +207,8 @@ class Summary:
     def _started(self, event: ActionStarted) -> None:
         action = event.action
         self._holding.start(action)
+        if action.seat is not None:
+            self._swaps.started(event)
         if action.pending.since_s is not None:
             self._row(action.pending.demand.name).retries += 1
 

@@ -74,7 +74,7 @@ def test_a_quick_run_of_the_plan_measures_three_policies(tmp_path: Path) -> None
 def test_every_bench_is_named() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults", "aoe")
+    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults", "aoe", "evict", "swap", "gpu")
     assert all(f"    {name} " in done.stdout for name in names)
 
 
@@ -111,3 +111,36 @@ def test_a_quick_run_in_containers_measures_every_mode_and_judges_nothing(tmp_pa
     assert record["gates"] == []
     assert all(mode in done.stdout for mode in ("api + session", "api + gated exec"))
     assert "judge" in done.stdout
+
+
+def test_a_quick_run_of_swaps_finds_the_module_intact_and_judges_nothing(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("swap", "--quick", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    assert record["gates"] == []
+    assert len(record["rounds"]) == 2
+    assert all(seconds > 0 for one in record["rounds"] for seconds in one.values())
+    assert "restore, warm pages, ms" in done.stdout
+
+
+def test_a_dry_run_of_the_gpu_does_all_of_it_finds_every_bit_in_its_place_and_judges_nothing(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("gpu", "--dry-run", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    found = record["found"]
+    assert len(found["sized"]) == 3
+    assert all(seconds > 0 for one in found["sized"] for each in one["rounds"] for seconds in each.values())
+    assert [one["wrong"] for one in found["sized"]] == [0, 0, 0]
+    assert found["bits"]["swaps"] == 20
+    assert found["bits"]["addresses"] > 10
+    assert found["bits"]["wrong_weights"] == found["bits"]["wrong_answers"] == 0
+    mixed = found["mixed"]
+    assert mixed["actions"] == 40
+    assert mixed["wrong"] == 0
+    assert 0 < mixed["restores"] < 40
+    assert 0 < mixed["overhead_s"] < mixed["execution_s"] + mixed["overhead_s"]
+    assert record["gates"] == record["aims"] == []
+    assert "host memory, a dry run" in done.stdout
+    assert "overhead / (execution + overhead)" in done.stdout

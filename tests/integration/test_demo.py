@@ -119,3 +119,33 @@ def test_a_signal_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path, numb
     assert "interrupted; everything that ran has been stopped" in read[-1]
     assert processes_of(tmp_path) == []
     assert sandboxes_in(tmp_path) == []
+
+
+@pytest.mark.timeout(240)
+def test_scored_trajectories_get_the_same_scores_wherever_the_services_are(tmp_path: Path) -> None:
+    argv = [*COMMAND, "--judge", "--json", str(tmp_path / "figures.json"), "--trace", str(tmp_path / "run.jsonl")]
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    assert "each score is, bit by bit, what its model gives by itself" in words
+    assert "no ratios" in words
+    assert done.stderr == ""
+
+    summary = json.loads((tmp_path / "figures.json").read_text())
+    assert [run["way"] for run in summary["runs"]] == ["static", "lru", "loss"]
+    first, *others = [run["answers"] for run in summary["runs"]]
+    assert others == [first, first]
+    assert all(answer["error"] is None for answer in first)
+    digests = [score["digest"] for answer in first for score in answer["scores"]]
+    assert len(set(digests)) == len(digests)  # every text and every model gives something else
+    for run in summary["runs"]:
+        figures = run["figures"]
+        assert figures["scores"] == len(digests)
+        assert figures["swaps"] - 2 <= figures["evictions"] <= figures["swaps"]
+        assert figures["hit_share"] == pytest.approx(1 - figures["swaps"] / figures["scores"])
+        assert 0 < figures["restore_s"] < figures["step_s"] * 2
+        names = ["static", "static-slot-0", "static-slot-1"] if run["way"] == "static" else [run["way"]]
+        traces = [read_trace(tmp_path / f"run.{name}.jsonl") for name in names]
+        assert all(trace.ending.complete for trace in traces)
+    assert processes_of(tmp_path) == []
+    assert sandboxes_in(tmp_path) == []

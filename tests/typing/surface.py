@@ -30,6 +30,31 @@ async def search(query: str) -> list[str]:
     return [query]
 
 
+@tangram.action(service="judge")
+async def judge(answer: str) -> float:
+    service = tangram.current_service()
+    assert_type(service, tangram.Service)
+    assert_type(tangram.current_allocation().devices, tuple[str, ...])
+    return float(await service.call(answer))
+
+
+@tangram.action(gpu=2, isolate="process")
+def embedded(texts: list[str]) -> list[float]:
+    return [0.0 for _ in texts]
+
+
+async def with_gpus() -> None:
+    pool = tangram.GpuPool(
+        tangram.TorchService("judge", load=lambda: None, dops=(1, 2)),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        tangram.VllmService("teacher", url="http://127.0.0.1:8000", gpu_gib=40),
+        devices=["cpu:0:4GiB"],
+    )
+    async with tangram.Tangram(tangram.LocalPool(), pool, tangram.Quota("search", calls=1, period_s=1)) as tg:
+        async with tg.lend(["cuda:0"]):
+            assert_type(await tg.run(judge, "…"), float)
+        assert_type(tg.statistics().services["judge"].hit_rate, float)
+
+
 @tangram.action(cpu=1, isolate="thread")
 def exact_match(answer: str, truth: str) -> float:
     return float(answer == truth)

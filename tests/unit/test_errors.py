@@ -16,8 +16,9 @@ KINDS = {
 # Tried again, if the action's `retry_on` has it.
 AGAIN = {
     "AllocationError", "BodyExitedError", "ConfigurationError", "DefinitionError", "InfrastructureError",
-    "MissingExtraError", "OutOfMemoryError", "RemoteError", "ResultError", "RunTimeout", "SandboxLostError",
-    "SandboxPathError", "SandboxStartError", "TangramError", "TraceFormatError", "WorkerDiedError", "WorkerStartError",
+    "MissingExtraError", "OutOfMemoryError", "RemoteError", "RestoreError", "ResultError", "RunTimeout",
+    "SandboxLostError", "SandboxPathError", "SandboxStartError", "ServiceLostError", "TangramError",
+    "TraceFormatError", "WorkerDiedError", "WorkerStartError",
 }  # fmt: skip
 # What a quota's breaker counts as a failure of what is behind the quota: the rest is ours, the body's or the caller's.
 BACKENDS = {"InfrastructureError", "MissingExtraError", "RemoteError", "RunTimeout", "TangramError", "TraceFormatError"}

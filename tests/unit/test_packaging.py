@@ -36,10 +36,11 @@ def test_the_licence_is_named_and_there() -> None:
     assert "Apache License" in (ROOT / "LICENSE").read_text()
 
 
-def test_only_the_bench_extra_is_heavy() -> None:
+def test_only_two_extras_are_heavy() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     assert not HEAVY & _names(PROJECT["project"]["dependencies"])
-    assert {name: HEAVY & _names(needs) for name, needs in extras.items()} == {"demo": set(), "bench": {"ray"}}
+    found = {name: HEAVY & _names(needs) for name, needs in extras.items()}
+    assert found == {"demo": set(), "gpu": {"torch"}, "bench": {"ray"}}
 
 
 def test_the_change_log_tells_of_this_version() -> None:

@@ -31,6 +31,9 @@ COMMANDS = {
     "bench orders": ["bench", "orders"],
     "bench plan": ["bench", "plan"],
     "bench aoe": ["bench", "aoe"],
+    "bench evict": ["bench", "evict"],
+    "bench swap": ["bench", "swap"],
+    "bench gpu": ["bench", "gpu"],
     "bench faults": ["bench", "faults"],
 }
 
@@ -93,7 +96,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 def test_every_heading_with_parameters_shows_its_signature() -> None:
     shown = {bare(signature).partition("(")[0] for signature in SIGNATURES}
-    protocols = {"Action", "AsyncAction", "BoundAction", "SyncAction", "Sandbox", "policies"}
+    protocols = {"Action", "AsyncAction", "BoundAction", "SyncAction", "Sandbox", "Service", "policies"}
     assert set(HEADINGS) - shown == protocols
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from arl_tangram.errors import BodyExitedError, OutOfMemoryError, UsageError, WorkerDiedError, WorkerStartError
 from arl_tangram.managers.environment import granted
+from arl_tangram.managers.gpu import visible
 from arl_tangram.managers.host.owner import kill_marked
 from arl_tangram.managers.processes import place
 from arl_tangram.managers.processes.call import Call, Grant, PackedCall
@@ -67,7 +68,10 @@ class BodyProcesses:
             WorkerDiedError: the worker was killed while the body ran.
             OutOfMemoryError: the same, because memory was short, and the action declares `memory_gib`.
         """
-        call = Call(packed.reference, grant, granted(grant.milli_cores) if grant.milli_cores else {})
+        environment = granted(grant.milli_cores) if grant.milli_cores else {}
+        if grant.allocation.devices:
+            environment |= visible.environment(grant.allocation.devices)
+        call = Call(packed.reference, grant, environment)
         while True:
             worker, is_used = self._take(call)
             try:
@@ -102,8 +106,11 @@ class BodyProcesses:
             await asyncio.wait(pending)
 
     def _take(self, call: Call) -> tuple[Worker, bool]:
-        """Return an idle worker, one whose libraries were told the same number of cores before others, or a new one."""
-        alive = [worker for worker in self._idle if worker.is_alive]
+        """Return an idle worker, one whose libraries were told the same number of cores before others, or a new one.
+
+        A body with GPUs of its own gets a new one: the libraries of another may have looked which GPUs there are.
+        """
+        alive = [worker for worker in self._idle if worker.is_alive] if not call.grant.allocation.devices else []
         fitting = [worker for worker in alive if worker.environment == call.environment] or alive[-1:]
         if fitting:
             self._idle.remove(fitting[-1])
@@ -130,7 +137,8 @@ class BodyProcesses:
         except Exception as error:
             await self._end(worker)
             raise WorkerDiedError(f"{grant.name}: its worker process sent what is no answer: {error!r}") from error
-        if told.leaves_processes or self._closed or len(self._idle) >= self._most_idle:
+        is_for_one = told.leaves_processes or bool(grant.allocation.devices)  # what it has of GPUs goes with it alone
+        if is_for_one or self._closed or len(self._idle) >= self._most_idle:
             await self._end(worker)
         elif worker.is_alive:
             self._idle.append(worker)

@@ -29,6 +29,7 @@ class RemoteAction:
 
     ended = False
     sandbox = None
+    service = None
     no_sandbox = "its body runs in a worker process, and only those of `async def` actions run in one"
 
     def __init__(self, name: str, allocation: Allocation) -> None:

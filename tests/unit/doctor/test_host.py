@@ -73,16 +73,6 @@ def test_bubblewrap_is_run(monkeypatch: pytest.MonkeyPatch, found: Isolation, st
     assert bool(judged.advice) == (state != "ok")
 
 
-def test_the_driver_of_gpus_is_seen(tmp_path: Path) -> None:
-    assert host.gpus(tmp_path).state == "absent"
-    (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
-    told = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n"
-    (tmp_path / "proc/driver/nvidia/version").write_text(told)
-    found = host.gpus(tmp_path)
-    assert found.state == "ok"
-    assert "driver 550.54.15, 1 GPU," in found.text
-
-
 def test_a_running_ray_cluster_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(host, "_version", lambda name: None)

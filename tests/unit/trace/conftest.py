@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -18,11 +19,16 @@ from arl_tangram.model.events import (
     Event,
     Paused,
     PolicyRefused,
+    RestoreFailed,
+    ServiceEvicted,
+    ServiceLost,
+    ServiceRestored,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
     UnitsSettled,
 )
+from arl_tangram.model.gpu import Chunk, Instance, Seat, SeatNeed
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
 
@@ -115,7 +121,18 @@ def events(tests_demand: Demand, search_demand: Demand, finished: Callable[..., 
 def later_events(search_demand: Demand) -> tuple[Event, ...]:
     """What happens in some runs only: lending, settling, another capacity, a pause, and a call within a call."""
     child = PendingAction(12, search_demand, 2.0, trajectory=7, parent=11, since_s=1.5)
+    judge = Demand(name="agent:judge", fixed=((2, 1000),), dimensions=0b100, seat=SeatNeed("judge", (1, 2)))
+    judged, alone = PendingAction(13, judge, 2.0), PendingAction(14, replace(judge, seat=SeatNeed(None, (2,))), 2.0)
+    seat = Seat(Chunk(2, 2), Instance("judge", 2), restores=True, evicts=(Instance("old", 1), Instance("old", 2)))
     return (
+        ActionSubmitted(2.0, judged),
+        ActionSubmitted(2.0, alone),
+        ActionStarted(2.0, RunningAction(judged, 2.0, 0, 0.0, seat)),
+        ActionStarted(2.0, RunningAction(alone, 2.0, 0, 0.0, Seat(Chunk(4, 2)))),
+        ServiceEvicted(2.0, Instance("old", 1), Chunk(3, 1)),
+        ServiceRestored(2.0, Instance("judge", 2), Chunk(2, 2), 0.75),
+        RestoreFailed(2.0, Instance("judge", 1), Chunk(7, 1)),
+        ServiceLost(2.0, Instance("judge", 2), Chunk(2, 2)),
         ActionLent(2.0, 11, 2000),
         ActionSubmitted(2.0, child),
         ActionStarted(2.5, RunningAction(child, 2.5, 0, 0.0)),

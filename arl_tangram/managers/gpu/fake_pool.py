@@ -1,0 +1,220 @@
+"""A pool of GPUs without GPUs, and services without models, for tests in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arl_tangram.errors import ConfigurationError, UsageError
+from arl_tangram.managers.gpu.backend import Place
+from arl_tangram.managers.gpu.device import Device
+from arl_tangram.managers.gpu.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.manager import EvictionPolicy, GpuManager
+from arl_tangram.model.gpu import Footprint, HostedService
+from arl_tangram.model.quantities import bytes_of_gib, service_name, whole
+from arl_tangram.model.service import Service
+
+_HOST_BYTES = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class FakeService:
+    """A service that answers what `on_call` does; it takes no memory.
+
+    Attributes:
+        name: by which actions ask for it.
+        gib: GiB that it takes of each of its GPUs.
+        restore_s: seconds that a restore takes.
+        dops: on how many GPUs it can be.
+        max_concurrency: how many actions may use an instance at once.
+        exclusive: whether nothing else computes on its GPUs while an action uses it.
+        peak_gib: GiB that it takes while it is restored; None for as much as later.
+        on_call: what `current_service().call(...)` returns, from its arguments; an awaitable is awaited.
+        on_restore: called with the dop in the middle of each restore; what it raises fails it, if a `RestoreError`.
+    """
+
+    name: str
+    gib: float = 1
+    restore_s: float = 1
+    dops: Sequence[int] = (1,)
+    max_concurrency: int = 1
+    exclusive: bool = False
+    peak_gib: float | None = None
+    on_call: Callable[..., Any] = lambda *_args, **_kwargs: None
+    on_restore: Callable[[int], None] = lambda _dop: None
+
+    def __post_init__(self) -> None:
+        service_name(self.name, "FakeService(name=)", ConfigurationError)
+
+    def hosted(self) -> HostedService:
+        """Return what the scheduler is to know."""
+        resident = bytes_of_gib(self.gib, "FakeService(gib=)", ConfigurationError)
+        peak = resident if self.peak_gib is None else bytes_of_gib(self.peak_gib, "peak_gib", ConfigurationError)
+        return HostedService(
+            self.name,
+            tuple((dop, Footprint(resident, max(peak, resident))) for dop in sorted(self.dops)),
+            tuple((dop, self.restore_s) for dop in sorted(self.dops)),
+            self.max_concurrency,
+            self.exclusive,
+        )
+
+    def backend(self) -> FakeBackend:
+        """Return what stands for it in one runtime."""
+        return FakeBackend(self)
+
+
+class FakeBackend:
+    """A service at work."""
+
+    keeps_memory = False
+
+    def __init__(self, declared: FakeService) -> None:
+        self._declared = declared
+        self._places: dict[int, Sequence[Place]] = {}
+        self._calls: set[FakeUse] = set()
+        self._tell: Callable[[int, Exception], None] = lambda _dop, _error: None
+
+    @property
+    def name(self) -> str:
+        """As declared."""
+        return self._declared.name
+
+    def on_lost(self, tell: Callable[[int, Exception], None]) -> None:
+        """Keep it for `die`."""
+        self._tell = tell
+
+    @property
+    def resident(self) -> tuple[int, ...]:
+        """The dops of the instances that can be used."""
+        return tuple(self._places)
+
+    def die(self, dop: int, error: Exception) -> None:
+        """End a resident instance, as a server does that crashes: calls of actions that have it fail from now on."""
+        del self._places[dop]
+        self._calls = {use for use in self._calls if use.dop != dop}
+        self._tell(dop, error)
+
+    async def open(self, host: HostMemory, devices: Sequence[Device]) -> HostedService:
+        """Load nothing."""
+        return self._declared.hosted()
+
+    async def restore(self, dop: int, places: Sequence[Place]) -> None:
+        """Take as long as declared."""
+        assert dop not in self._places, f"{self.name}/{dop} is restored twice"
+        await asyncio.sleep(self._declared.restore_s / 2)
+        self._declared.on_restore(dop)
+        await asyncio.sleep(self._declared.restore_s / 2)
+        self._places[dop] = places
+
+    async def evict(self, dop: int) -> None:
+        """Be gone at once; that somebody still uses it is a defect of the scheduler."""
+        assert not any(use.dop == dop for use in self._calls), f"{self.name}/{dop} is evicted under an action"
+        self._places.pop(dop, None)
+
+    async def move(self, dop: int, places: Sequence[Place]) -> None:
+        """Be elsewhere, once the devices have carried it there."""
+        for before, after in zip(self._places[dop], places, strict=True):
+            if before.region is not None and after.region is not None and before.region != after.region:
+                await after.device.move(before.region, after.region)
+        self._places[dop] = places
+
+    def service(self, dop: int) -> FakeUse:
+        """Return what one action uses."""
+        use = FakeUse(self, dop, tuple(place.device.name for place in self._places[dop]))
+        self._calls.add(use)
+        return use
+
+    def end(self, service: Service) -> None:
+        """That action has ended."""
+        if isinstance(service, FakeUse):
+            self._calls.discard(service)
+
+    async def call(self, use: FakeUse, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer a call."""
+        if use not in self._calls:
+            raise UsageError(f"{self.name} has died, or is called by an action that has ended")
+        answer = self._declared.on_call(*args, **kwargs)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def aclose(self) -> None:
+        """Forget all."""
+        self._places.clear()
+        self._calls.clear()
+
+
+class FakeUse:
+    """What `current_service()` returns in one action.
+
+    Attributes:
+        dop: on how many GPUs it is.
+        devices: their names.
+    """
+
+    def __init__(self, backend: FakeBackend, dop: int, devices: tuple[str, ...]) -> None:
+        self._backend = backend
+        self.dop = dop
+        self.devices = devices
+
+    @property
+    def name(self) -> str:
+        """Of the service."""
+        return self._backend.name
+
+    async def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the service's `on_call` does."""
+        return await self._backend.call(self, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class FakeGpuPool:
+    """A pool of GPUs that are only counted; the scheduler and the manager are the real ones.
+
+    Attributes:
+        services: a `FakeService` each.
+        gpus: how many there are.
+        gib: GiB of each.
+        policy: as in `GpuPool`.
+    """
+
+    services: tuple[FakeService, ...]
+    gpus: int
+    gib: float
+    policy: EvictionPolicy
+
+    def __init__(self, *services: FakeService, gpus: int = 1, gib: float = 80, policy: EvictionPolicy = "loss") -> None:
+        for name, value in (
+            ("services", services),
+            ("gpus", whole(gpus, "FakeGpuPool(gpus=)", ConfigurationError, least=1)),
+            ("gib", gib),
+            ("policy", policy),
+        ):
+            object.__setattr__(self, name, value)
+
+    def manager(self) -> GpuManager:
+        """Return a new manager for one runtime."""
+        size = bytes_of_gib(self.gib, "FakeGpuPool(gib=)", ConfigurationError)
+        return GpuManager(self.services, _FakeSource(self.gpus, size), policy=self.policy)
+
+
+class _FakeSource:
+    """Devices that are only counted: `fake:0`, `fake:1` and so on; those that are lent may have any name."""
+
+    def __init__(self, gpus: int, size: int) -> None:
+        self._gpus = gpus
+        self._size = size
+
+    async def open(self, *, shared: bool) -> Sequence[Device]:
+        return [FakeDevice(f"fake:{number}", self._size) for number in range(self._gpus)]
+
+    async def lend(self, names: Sequence[str]) -> Sequence[Device]:
+        return [FakeDevice(name, self._size) for name in names]
+
+    async def host_memory(self) -> HostMemory:
+        return HostMemory(_HOST_BYTES)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()

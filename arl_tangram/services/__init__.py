@@ -1,0 +1,1 @@
+"""What a GPU pool hosts: torch modules, engines behind HTTP, processes."""

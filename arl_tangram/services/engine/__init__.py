@@ -1,0 +1,1 @@
+"""Inference servers whose memory can be taken and given back: awake, draining, sleeping, asleep, waking."""

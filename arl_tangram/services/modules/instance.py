@@ -1,0 +1,121 @@
+"""One instance of a torch service: its modules, where they lie, and which calls compute with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import torch
+
+from arl_tangram.errors import EvictedServiceError, RestoreError
+from arl_tangram.managers.gpu.backend import Place
+from arl_tangram.managers.gpu.packing import Packing
+from arl_tangram.services.modules.loading import Loaded
+
+
+class ModuleInstance:
+    """The modules of one dop: a copy for each device, or one that is spread over them.
+
+    Not thread-safe; a transition has it for itself.
+    """
+
+    def __init__(self, name: str, copies: Sequence[Loaded], sources: Sequence[torch.Tensor]) -> None:
+        self.name = name
+        self.modules = tuple(copy.module for copy in copies)
+        self.sources = tuple(sources)  # the host's bytes for each device
+        self.places: tuple[Place, ...] = ()
+        self._copies = tuple(copies)
+        self._packings: tuple[Packing, ...] = tuple(packing for copy in copies for packing in copy.packings)
+        self._refusals = [self._refuse_calls(module) for module in self.modules]
+        self._computing = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._admitting = asyncio.Event()
+        self._admitting.set()
+
+    @property
+    def dop(self) -> int:
+        """On how many devices it is."""
+        return len(self._packings)
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors it has in all."""
+        return sum(packing.tensors for packing in self._packings)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Its devices while it is resident, as torch calls them."""
+        return tuple(place.device.torch_name for place in self.places)
+
+    def attach(self, places: Sequence[Place]) -> None:
+        """Let the modules lie in places that hold their bytes."""
+        for packing, place in zip(self._packings, places, strict=True):
+            assert place.region is not None
+            packing.attach(place.device.view(place.region))
+        for refusal in self._refusals:
+            refusal.remove()
+        self.places = tuple(places)
+
+    def detach(self) -> int:
+        """Let the modules lie nowhere; return how many views of their memory somebody else holds."""
+        if self.places:
+            self._refusals = [self._refuse_calls(module) for module in self.modules]
+            self.places = ()
+        return sum(packing.detach() for packing in self._packings)
+
+    @property
+    def held(self) -> int:
+        """How many views somebody else holds of memory that it has, or had."""
+        return sum(packing.held for packing in self._packings)
+
+    def written(self, copy: int) -> tuple[str, ...]:
+        """Return the names of tensors of one of its modules that something has written to."""
+        return tuple(name for packing in self._copies[copy].packings for name in packing.written)
+
+    def begin(self) -> None:
+        """Count a call that computes."""
+        self._computing += 1
+        self._idle.clear()
+
+    def finish(self) -> None:
+        """Count it no more."""
+        self._computing -= 1
+        if not self._computing:
+            self._idle.set()
+
+    def hold_back(self) -> None:
+        """Let new calls wait until `admit`."""
+        self._admitting.clear()
+
+    def admit(self) -> None:
+        """Let calls begin."""
+        self._admitting.set()
+
+    async def admitted(self) -> None:
+        """Wait until a call may begin."""
+        await self._admitting.wait()
+
+    async def idle(self, limit_s: float) -> None:
+        """Wait until no call computes.
+
+        Raises:
+            RestoreError: some still do after so many seconds.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            calls = f"{self._computing} calls" if self._computing > 1 else "a call"
+            raise RestoreError(f"service {self.name!r}: {calls} computed for {limit_s:g} s and longer") from None
+
+    def _refuse_calls(self, module: torch.nn.Module) -> torch.utils.hooks.RemovableHandle:
+        name = self.name
+
+        def refuse(_module: torch.nn.Module, _arguments: object) -> None:
+            raise EvictedServiceError(
+                f"the module of service {name!r} is called while it is evicted; an action with service={name!r} "
+                f"calls it as current_service().call(...)"
+            )
+
+        return module.register_forward_pre_hook(refuse)

@@ -1,0 +1,79 @@
+"""A torch module as a service: what a user declares. Torch is imported when the service is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.quantities import service_name, whole
+from arl_tangram.services.modules.backend import ModuleBackend
+
+if TYPE_CHECKING:
+    import torch
+
+    Loaded: TypeAlias = torch.nn.Module | tuple[torch.nn.Module, Sequence[torch.nn.Module]]
+
+_DOPS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchService:
+    """A `torch.nn.Module` that actions share: loaded once, restored to a device when an action needs it.
+
+    An action calls it as `await current_service().call(...)`, with what the module takes: tensors are brought to its
+    device, and those of the result back to the host. The module runs on a thread, in eval mode, under
+    `inference_mode()`; its results can be used with autograd. Its weights are frozen: a call that writes to one fails.
+
+    With several dops, an instance on k devices is k copies of the module, and the batch of a call is split over them:
+    the first dimension of tensors and arrays, and the items of lists.
+
+    Attributes:
+        name: how actions call it; letters, digits, `-`, `_` and `.`.
+        load: returns the module, on the host or a device, a new one each time; called once on a thread. If it has to
+            be given an argument, it is called for each dop with that number, and may return another module for each,
+            or `(module, parts)` for one that is spread over its devices: as many submodules as devices, each on one of
+            them in this order; what is in none of them is on the first. Then a call is not split, and the module
+            itself moves what it computes from device to device.
+        dops: on how many devices it can be; 1, 2, 4 or 8.
+        max_concurrency: how many actions may use an instance at once, from 1.
+        exclusive: whether nothing else computes on its devices while an action uses it.
+        verify: whether each restore ends with comparing sums of the bytes on the device with those of the host. By
+            default it does on GPUs, where reading memory costs next to nothing, and not on a CPU, where it costs as
+            much as the copy.
+
+    Raises:
+        ConfigurationError: a value that is not possible.
+    """
+
+    name: str
+    _: KW_ONLY
+    load: Callable[[], torch.nn.Module] | Callable[[int], Loaded]
+    dops: Sequence[int] = (1,)
+    max_concurrency: int = 1
+    exclusive: bool = False
+    verify: bool | None = None
+
+    def __post_init__(self) -> None:
+        what = f"TorchService({self.name!r})"
+        service_name(self.name, what, ConfigurationError)
+        if not callable(self.load):
+            raise ConfigurationError(f"{what}: load= takes a function that returns a module, not {self.load!r}")
+        object.__setattr__(self, "dops", _dops(self.dops, what))
+        whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
+        for name in ("exclusive", "verify"):
+            if getattr(self, name) not in ({True, False} if name == "exclusive" else {True, False, None}):
+                raise ConfigurationError(f"{what}: {name}= takes True or False, not {getattr(self, name)!r}")
+
+    def backend(self) -> ModuleBackend:
+        """Return a new backend for one runtime; it does nothing before its `open`."""
+        return ModuleBackend(self)
+
+
+def _dops(value: object, what: str) -> tuple[int, ...]:
+    dops = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) else ()
+    chosen = tuple(dop for dop in _DOPS if dop in dops)
+    if not dops or len(chosen) != len(dops) or any(type(dop) is not int for dop in dops):
+        raise ConfigurationError(f"{what}: dops= takes different numbers out of 1, 2, 4 and 8, not {value!r}")
+    return chosen

@@ -1,0 +1,115 @@
+"""Which devices an engine is on, and what measures them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arl_tangram.errors import ConfigurationError, MissingExtraError
+from arl_tangram.managers.gpu.nvml import Memory, NoGpusError
+from arl_tangram.model.gpu import Chunk
+from arl_tangram.services.engine import placing
+from arl_tangram.services.engine.placing import Gauge, chunk
+
+
+class Card:
+    """As much of a device as is asked for here."""
+
+    def __init__(self, name: str, torch_name: str = "cuda:0") -> None:
+        self.name = name
+        self.torch_name = torch_name
+
+
+CARDS: Any = [Card(f"GPU-{number}") for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("dop", "asked", "devices", "found"),
+    [
+        (1, [3], CARDS, Chunk(3, 1)),
+        (2, [2, 3], CARDS, Chunk(2, 2)),
+        (2, [3, 2], CARDS, Chunk(2, 2)),
+        (4, ["GPU-4", "GPU-5", 6, 7], CARDS, Chunk(4, 4)),
+        (8, None, CARDS, Chunk(0, 8)),
+        (1, None, CARDS[:1], Chunk(0, 1)),
+    ],
+)
+def test_devices_are_found_by_number_and_by_name(dop: int, asked: Any, devices: Any, found: Chunk) -> None:
+    assert chunk("judge", dop, asked, devices) == found
+
+
+@pytest.mark.parametrize(
+    ("dop", "asked", "said"),
+    [
+        (1, None, "which devices is it on"),
+        (2, [1, 2], "the first at a multiple of 2"),
+        (2, [0, 2], "must stand beside each other"),
+        (2, [0, "GPU-0"], "must stand beside each other"),
+        (1, [8], "there is no device 8"),
+        (1, [-1], "there is no device -1"),
+        (1, [True], "there is no device True"),
+        (1, ["GPU-9"], "there is no device 'GPU-9'"),
+    ],
+)
+def test_others_are_refused_with_what_there_is(dop: int, asked: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        chunk("judge", dop, asked, CARDS)
+    assert "0: GPU-0, 1: GPU-1" in str(caught.value)
+
+
+class Library:
+    """NVML, open."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def memory(self, uuid: str) -> Memory:
+        return Memory(100, len(uuid))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_gpus_are_measured_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(placing, "open_nvml", lambda: library)
+    gauge = Gauge(None)
+    memory_of = await gauge.open(CARDS[:2])
+    assert memory_of is not None
+    assert memory_of("GPU-0") == 5
+    await gauge.aclose()
+    assert library.is_closed
+
+
+async def test_what_is_no_gpu_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "open_nvml", lambda: pytest.fail("asked for"))
+    mixed: Any = [CARDS[0], Card("cpu:0", "cpu")]
+    gauge = Gauge(None)
+    assert await gauge.open(mixed) is None
+    await gauge.aclose()
+
+
+@pytest.mark.parametrize("error", [MissingExtraError("no nvidia-ml-py"), NoGpusError("no driver")])
+async def test_without_a_library_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr(placing, "open_nvml", fails)
+    assert await Gauge(None).open(CARDS) is None
+
+
+async def test_a_broken_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ConfigurationError("the driver and its library do not match")
+
+    monkeypatch.setattr(placing, "open_nvml", fails)
+    with pytest.raises(ConfigurationError, match="do not match"):
+        await Gauge(None).open(CARDS)
+
+
+async def test_what_a_user_gives_is_taken() -> None:
+    given = len
+    gauge = Gauge(given)
+    assert await gauge.open(CARDS) is given
+    await gauge.aclose()
