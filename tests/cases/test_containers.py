@@ -205,26 +205,25 @@ async def test_case_83_a_daemon_that_refuses_is_told(docker_url: str, images: Im
 
 
 async def test_case_91_starts_that_fail_leave_no_container(docker_url: str, images: Images, tmp_path: Path) -> None:
-    async with (
-        faulty_engine(docker_url, tmp_path) as faulty,
-        docker_runtime(faulty.url, images.busybox, start_timeout_s=1) as tg,
-    ):
-        for what in ("POST /containers/.*/exec", "POST /exec/.*/start", "POST /containers/.*/start"):
-            faulty.hang(what)
-            for _ in range(3):
+    async with faulty_engine(docker_url, tmp_path) as faulty:
+        async with docker_runtime(faulty.url, images.busybox, start_timeout_s=1) as tg:
+            for what in ("POST /containers/.*/exec", "POST /exec/.*/start", "POST /containers/.*/start"):
+                faulty.hang(what)
+                for _ in range(3):
+                    with pytest.raises(SandboxStartError):
+                        await rollout("true")
+                faulty.heal()
+            for what in ("POST /containers/create", "POST /containers/.*/start"):
+                faulty.lose_answer(what)
                 with pytest.raises(SandboxStartError):
                     await rollout("true")
-            faulty.heal()
-        for what in ("POST /containers/create", "POST /containers/.*/start"):
-            faulty.lose_answer(what)
-            with pytest.raises(SandboxStartError):
-                await rollout("true")
-            faulty.heal()
-        assert tg.statistics().trajectories == 0
-        async with asyncio.timeout(30):
-            while await asyncio.to_thread(own_containers, docker_url):  # noqa: ASYNC110 - the engine tells nobody
-                await asyncio.sleep(0.05)
-        assert (await rollout("echo", "on")).stdout == b"on\n"
+                faulty.heal()
+            assert tg.statistics().trajectories == 0
+            async with asyncio.timeout(30):
+                while await asyncio.to_thread(own_containers, docker_url):  # noqa: ASYNC110 - the engine tells nobody
+                    await asyncio.sleep(0.05)
+        async with docker_runtime(faulty.url, images.busybox):
+            assert (await rollout("echo", "on")).stdout == b"on\n"
 
 
 @pytest.mark.timeout(300)

@@ -332,5 +332,36 @@ async def test_without_permission_for_cgroups_it_says_so(tmp_path: Path, monkeyp
 
 async def test_too_little_memory_for_a_sandbox_is_refused(tmp_path: Path) -> None:
     async with local_manager(tmp_path) as manager:
-        with pytest.raises(ConfigurationError, match="are the least"):
+        with pytest.raises(ConfigurationError, match="at least"):
             await manager.create_sandbox(image=None, memory_bytes=1 << 20)
+
+
+async def test_a_mount_that_goes_away_while_bwrap_starts_is_no_reason_to_give_up(
+    tmp_path: Path, bwrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = tmp_path / "fails"
+    program = tmp_path / "bin" / "bwrap"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        f"if test -s {fails}; then\n"
+        f"    sed -i 1d {fails}\n"
+        '    echo "bwrap: Can\'t bind mount /oldroot/ on /newroot/: No such file or directory" >&2\n'
+        "    exit 1\n"
+        "fi\n"
+        f'exec {bwrap} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    fails.write_text("1\n2\n")
+    async with local_manager(tmp_path / "root", isolation="bwrap") as manager:
+        assert fails.read_text() == ""
+        fails.write_text("1\n2\n")
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        assert fails.read_text() == ""
+        lease = manager.lease(1000, box)
+        assert (await box.exec(["echo", "on"])).stdout == b"on\n"
+        lease.release()
+        fails.write_text("1\n2\n3\n")
+        with pytest.raises(SandboxStartError, match="Can't bind mount"):
+            await manager.create_sandbox(image=None, memory_bytes=0)

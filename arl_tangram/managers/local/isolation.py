@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from arl_tangram.managers.local import keeper
 from arl_tangram.managers.local.files import Folders
 
 PROBE_LIMIT_S = 10.0
+ATTEMPTS = 3
 
 # What root keeps inside: enough for package managers and archives, nothing that could mount, trace or load.
 CAPABILITIES = (
@@ -67,15 +69,33 @@ def find_isolation(root: str) -> Isolation:
     if program is None:
         return without_bwrap("bwrap is not installed")
     bwrap = (program, *_options(), *_view(root))
-    argv = [*bwrap, "--", "/bin/sh", "-c", "test $$ = 1"]
+    message = ""
+    for _ in range(ATTEMPTS):
+        message = _complaint((*bwrap, "--", "/bin/sh", "-c", "test $$ = 1"))
+        if not message:
+            return Isolation(_keeper(), bwrap, _below_tmp())
+        if not may_pass(message):
+            break
+    return without_bwrap(f"bwrap does not work here: {message}")
+
+
+def may_pass(complaint: str) -> bool:
+    """Return whether bwrap may work the next time.
+
+    It takes over all mounts of the machine one by one, and fails if one goes away meanwhile, as those of containers do.
+    """
+    return complaint.startswith("bwrap: Can't bind mount")
+
+
+def _complaint(argv: Sequence[str]) -> str:
+    """Run a program to its end; return what is wrong with that, or nothing."""
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return without_bwrap(f"bwrap does not work here: {error}")
-    if done.returncode != 0:
-        message = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-        return without_bwrap(f"bwrap does not work here: {message}")
-    return Isolation(_keeper(), bwrap, _below_tmp())
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    return done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
 
 
 def _keeper() -> tuple[str, ...]:

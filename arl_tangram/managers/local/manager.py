@@ -20,6 +20,7 @@ from arl_tangram.managers.leasing import Leasing
 from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
+from arl_tangram.managers.local.isolation import ATTEMPTS, may_pass
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole, counted, in_words
@@ -34,6 +35,8 @@ LEAST_MEMORY_BYTES = 32 << 20  # its keeper alone needs about a third of that
 KILL_THREADS = 8
 
 T = TypeVar("T")
+
+_FAILED = "a sandbox did not start: "
 
 
 class LocalManager:
@@ -157,6 +160,16 @@ class LocalManager:
         """
         self.check_image(image)
         self.check_memory(memory_bytes)
+        attempts = ATTEMPTS
+        while True:
+            attempts -= 1
+            try:
+                return await self._create(memory_bytes)
+            except SandboxStartError as error:
+                if not attempts or not may_pass(str(error).removeprefix(_FAILED)):
+                    raise
+
+    async def _create(self, memory_bytes: int) -> LocalSandbox:
         site = self.site
         number = next(self._sandbox_numbers)
         sandbox: LocalSandbox | None = None
@@ -171,7 +184,7 @@ class LocalManager:
                 discard = sandbox.aclose() if sandbox is not None else self._in_thread(partial(site.discard, number))
                 await finish_anyway(discard)
                 if isinstance(error, (OSError, TimeoutError)):
-                    raise SandboxStartError(f"a sandbox did not start: {reason}") from error
+                    raise SandboxStartError(f"{_FAILED}{reason}") from error
                 raise
         return sandbox
 
