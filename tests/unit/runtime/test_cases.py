@@ -57,7 +57,8 @@ async def test_case_11_long_deadlines_of_short_calls_leave_no_timers(options: di
         assert_idle(tg)
         assert len(tg._core._deadlines) < 1000, "nor does the scheduler remember them"
         gc.collect()
-        assert sum(isinstance(thing, asyncio.TimerHandle) for thing in gc.get_objects()) < 1000
+        # By type: what isinstance asks of objects of others (torch) may warn.
+        assert sum(type(thing) is asyncio.TimerHandle for thing in gc.get_objects()) < 1000
 
 
 async def test_case_16_a_thread_that_is_stuck_keeps_its_units_visibly() -> None:
