@@ -154,17 +154,25 @@ class Dispatcher:
         self.core.finish(action_id, now_s, duration_s)
         if self._reclaiming:
             self._reclaiming.pop(action_id, None)
-        if self._until_idle and self.core.running == 0:
-            self._end_until_idle(None)
-        self._wake()
+        self._one_less()
 
     def send_back(self, action_id: int, waiter: Waiter) -> bool:
         """Let a running call wait again, whose service could not be restored; return whether it does."""
         if not self.core.send_back(action_id, self.now_s()):
             return False
         self._waiters[action_id] = waiter
-        self._wake()
+        self._one_less()
         return True
+
+    def _one_less(self) -> None:
+        """A call does not run any more."""
+        if self._until_idle and self.core.running == 0:
+            self._end_until_idle(None)
+        self._wake()
+
+    def unused(self, action_id: int) -> None:
+        """A running call ends before its body began: what it was granted of rates and budgets is free again."""
+        self.core.unused(action_id, self.now_s())
 
     def lend(self, action_id: int, *, cores: bool) -> None:
         """A running call waits for calls that it made: its turn and, if `cores`, its cores are free for others."""
@@ -233,8 +241,10 @@ class Dispatcher:
         """Wait until nothing is on the devices of a node any more, which were reclaimed.
 
         Raises:
-            ShutdownError: the runtime closes before that.
+            ShutdownError: the runtime closes before that, or has closed.
         """
+        if self._stopped:
+            raise _closed_before_clear()
         clear = self._loop.create_future()
         self._until_clear.append((first, clear))
         self._wake()
@@ -296,6 +306,11 @@ class Dispatcher:
         """Return all who wait."""
         return list(self._waiters.values())
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it decides nothing any more, as the runtime closes or is closed."""
+        return self._stopped
+
     def stop(self) -> None:
         """Stop deciding; what waits must have been withdrawn."""
         self._stopped = True
@@ -303,7 +318,7 @@ class Dispatcher:
         self._end_until_idle(ShutdownError("the runtime was closed before nothing ran any more"))
         for _, clear in self._until_clear:
             if not clear.done():
-                clear.set_exception(ShutdownError("the runtime was closed before the devices were free"))
+                clear.set_exception(_closed_before_clear())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -391,3 +406,7 @@ class Dispatcher:
         for action_id, regained in list(self._reclaiming.items()):
             del self._reclaiming[action_id]
             regained(error)
+
+
+def _closed_before_clear() -> ShutdownError:
+    return ShutdownError("the runtime was closed before the devices were free")

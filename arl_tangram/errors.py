@@ -196,7 +196,10 @@ class AllocationError(InfrastructureError, OSError):
 
 
 class RestoreError(InfrastructureError, OSError):
-    """A service could not be made resident, on none of the devices where it was tried; the action never started."""
+    """A service could not be made resident, or GPUs not be emptied for a `gpu=` body, after a few tries; no body began.
+
+    Leaving `Tangram.lend` raises it, too: a service does not leave the devices.
+    """
 
 
 class ServiceLostError(InfrastructureError, OSError):

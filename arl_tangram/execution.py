@@ -219,9 +219,9 @@ class Invocation:
         return self._run is not None and self._run.lingering
 
     @property
-    def ran(self) -> bool:
-        """Whether it has started, and its body has ended."""
-        return self._run is not None and self._run.task is None
+    def over(self) -> bool:
+        """Whether nothing of it goes on: its body never began, or has ended."""
+        return self._run is None or self._run.task is None
 
     # Answering.
 

@@ -44,8 +44,8 @@ class Attempt(Protocol):
     """One invocation of an action."""
 
     @property
-    def ran(self) -> bool:
-        """Whether it has started, and its body has ended."""
+    def over(self) -> bool:
+        """Whether nothing of it goes on: its body never began, or has ended."""
         ...
 
 
@@ -180,7 +180,7 @@ class Retrying:
                 return await result
             except Exception as error:
                 failed += 1
-                if failed > spec.retries or not current.ran or call.ended or not _is_worth_it(spec, error):
+                if failed > spec.retries or not current.over or call.ended or not _is_worth_it(spec, error):
                     raise
                 check()
                 await self._wait(call, self.pause_s(failed))

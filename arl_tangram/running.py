@@ -71,6 +71,7 @@ class Run:
     _begun_in: Context | None = None
     _unseated: Exception | None = None
     _unleased: Exception | None = None
+    _is_seated = False
     _interrupt: BaseException | None = None
     _outlived = False
     _started_at_s: float | None = None
@@ -245,6 +246,7 @@ class Run:
         except (RestoreError, ServiceLostError) as error:
             self._unseated = error
             raise
+        self._is_seated = True
         self._started_at_s = self._workshop.time()
         return self._started_at_s
 
@@ -344,6 +346,8 @@ class Run:
         if self.gpu is not None:
             self.gpu.release()
             self._begun_in = None
+        if running.seat is not None and not self._is_seated:
+            dispatcher.unused(running.pending.id)
         dispatcher.finish(running.pending.id, now_s, own_s if error is None else None)
         if breakers is not None:
             breakers.ended(running, self.quotas, error, dispatcher.now_s())

@@ -402,6 +402,8 @@ class Tangram:
 
         Raises:
             ConfigurationError: there is no pool of GPUs; when it is entered, there are no such devices.
+            RestoreError: when it is left, something there does not let go of its memory; `give_back()` of what this
+                returns asks once more.
         """
         self._check_open()
         if self._workshop.gpu is None:

@@ -1,5 +1,8 @@
 """CUDA calls over host memory, one step at a time: what is begun is done when somebody waits for it.
 
+There are two streams: that for copies, whose steps are kept here, and that of models, which the test lets end. As long
+as it has not, what was allocated for it is written to by models that have had that memory before.
+
 It shows how a CUDA device cuts and orders its copies; it says nothing about CUDA itself.
 """
 
@@ -10,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+GARBAGE = 0xAA
 
 
 class FakeEvent:
@@ -23,6 +28,7 @@ class FakeEvent:
     def come_to_pass(self) -> None:
         """Let the models end."""
         self._passed.set()
+        self._cuda.used_by_models.clear()
 
     def query(self) -> bool:
         return self._passed.is_set() if self._behind is None else self._cuda.done >= self._behind
@@ -42,6 +48,7 @@ class FakeCuda:
         done: how many of them are done.
         models_run: whether work of models is under way when somebody asks for an event behind it.
         uses: the events behind the work of models.
+        used_by_models: memory that was allocated while they ran, and that they still write to.
     """
 
     def __init__(self) -> None:
@@ -49,6 +56,7 @@ class FakeCuda:
         self.done = 0
         self.models_run = False
         self.uses: list[FakeEvent] = []
+        self.used_by_models: list[torch.Tensor] = []
         self.taken: list[int] = []
         self.error: RuntimeError | None = None
         self.given_back = 0
@@ -57,8 +65,16 @@ class FakeCuda:
         while self.done < until:
             self.steps[self.done]()
             self.done += 1
+            for memory in self.used_by_models:
+                memory.fill_(GARBAGE)
 
     def take(self, size: int) -> torch.Tensor:
+        taken = self.take_for_copies(size)
+        if self.models_run:
+            self.used_by_models.append(taken)
+        return taken
+
+    def take_for_copies(self, size: int) -> torch.Tensor:
         if self.error is not None:
             raise self.error
         self.taken.append(size)

@@ -243,7 +243,8 @@ class FakeSource:
         self.lent: list[FakeDevice] = []
         self.budget = 1 << 40
 
-    async def open(self, *, shared: bool) -> Sequence[Device]:
+    async def open(self, *, shared: bool, arenas: bool = True) -> Sequence[Device]:
+        self.opened_with = (shared, arenas)
         return self.devices
 
     async def lend(self, names: Sequence[str]) -> Sequence[Device]:

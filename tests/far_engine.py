@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from arl_tangram.errors import RestoreError
+from arl_tangram.managers.gpu.backend import StillHeldError
 from arl_tangram.services.engine.driver import Engine
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.memory import Meter
@@ -25,6 +26,8 @@ class FarEngine:
         before: awaited in each transition before anything is done; may raise.
         after: the same after all is done.
         answers: whether it gives the known answer.
+        frees: whether its sleep gives memory up.
+        neighbours: others on its device.
     """
 
     def __init__(self) -> None:
@@ -35,6 +38,7 @@ class FarEngine:
         self.after: Callable[[str], Awaitable[None]] = self._nothing
         self.answers = True
         self.frees = True
+        self.neighbours: list[FarEngine] = []
         self.under_way = 0
         self.users: Callable[[], int] = lambda: 0
 
@@ -107,17 +111,27 @@ class FarMeter(Meter):
         super().__init__(("gpu:0",), None)
         self.engine = engine
 
-    async def free(self) -> tuple[int, ...]:
-        return (CAPACITY - self.engine.used,)
+    async def _measured(self) -> tuple[int, ...]:
+        return (CAPACITY - self.engine.used - sum(other.used for other in self.engine.neighbours),)
 
 
 class FarServer:
-    """The server of a far engine, as one that we start."""
+    """The server of a far engine, as one that we start.
+
+    Attributes:
+        engine: the engine.
+        starts: how often it was started.
+        starts_in_vain: whether it ends when it is started.
+        cannot_be_killed: whether `stop` does not end it.
+        leaves: bytes that something out of reach holds when it has ended.
+    """
 
     def __init__(self, engine: FarEngine) -> None:
         self.engine = engine
         self.starts = 0
         self.starts_in_vain = False
+        self.cannot_be_killed = False
+        self.leaves = 0
 
     @property
     def is_alive(self) -> bool:
@@ -125,6 +139,8 @@ class FarServer:
 
     async def start(self) -> None:
         self.engine.log.append("start")
+        if self.cannot_be_killed:
+            raise StillHeldError("something of it cannot be killed now")
         await asyncio.sleep(5)
         if self.starts_in_vain:
             raise RestoreError("it ended with exit code 1")
@@ -133,7 +149,10 @@ class FarServer:
 
     async def stop(self) -> None:
         self.engine.log.append("stop")
+        if self.cannot_be_killed:
+            raise StillHeldError("something of it cannot be killed now")
         self.engine.die()
+        self.engine.used = self.leaves
 
 
 async def refuses(what: str) -> None:

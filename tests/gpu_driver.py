@@ -19,8 +19,8 @@ class Driver:
     """Seats those who ask, in the order in which they asked; decides once in a turn of the loop.
 
     Attributes:
-        passed: how many have sat down since each one that waits has asked.
-        most_passed: the most of `passed` that anybody has seen by the time it sat down, by service.
+        most_passed: by service, the most who came later and sat down before somebody, for each who waited when it
+            asked, itself included.
     """
 
     def __init__(self, manager: GpuManager) -> None:
@@ -28,9 +28,10 @@ class Driver:
         self.seats = Seats(manager.nodes, manager.services, make_eviction(manager.policy))
         self.services = {service.name: service for service in manager.services}
         self.failures = 0
-        self.most_passed: dict[str | None, int] = {}
+        self.most_passed: dict[str | None, float] = {}
         self._waiting: dict[int, tuple[SeatRequest, asyncio.Future[GpuLease]]] = {}
-        self._passed: dict[int, int] = {}
+        self._passed: dict[int, int] = {}  # who came later and has sat down, for each one that waits
+        self._first: dict[int, int] = {}  # how many were there first
         self._loop = asyncio.get_running_loop()
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -71,6 +72,7 @@ class Driver:
 
     async def _seated(self, request: SeatRequest) -> GpuLease:
         found: asyncio.Future[GpuLease] = self._loop.create_future()
+        self._first[request.action_id] = sum(waiting < request.action_id for waiting in self._waiting)
         self._waiting[request.action_id] = (request, found)
         self._passed.setdefault(request.action_id, 0)
         self.wake()
@@ -142,7 +144,7 @@ class Driver:
         self.seats.sit(request, seat, self._loop.time())
         self._evict_for_nobody()
         found.set_result(self.manager.take(seat))
-        passed = self._passed.pop(request.action_id)
+        passed = self._passed.pop(request.action_id) / (self._first[request.action_id] + 1)
         self.most_passed[request.service] = max(passed, self.most_passed.get(request.service, 0))
         for waiting in self._passed:
             if waiting < request.action_id:

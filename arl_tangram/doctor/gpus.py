@@ -14,6 +14,7 @@ from arl_tangram.model.quantities import GIB
 
 _EXTRA = "pip install 'arl-tangram[gpu]'"
 _CPU_BUILD = "+cpu"
+_SERVERS = "servers can be services, and bodies take GPUs with gpu="
 
 
 def look(root: Path = Path("/")) -> Finding:
@@ -44,9 +45,10 @@ def judge(found: FoundGpus, torch: str | None) -> Finding:
     has = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
     text = "; ".join([f"NVIDIA driver {found.driver}, {has}", *found.notes])
     if torch is None:
-        return Finding("gpus", "limited", f"{text}; torch is not installed, so only servers can be services", _EXTRA)
+        return Finding("gpus", "limited", f"{text}; torch is not installed, so only {_SERVERS}", _EXTRA)
     if torch.endswith(_CPU_BUILD):
-        return Finding("gpus", "limited", f"{text}; torch {torch} is built without CUDA", "install torch with CUDA")
+        advice = "install torch with CUDA"
+        return Finding("gpus", "limited", f"{text}; torch {torch} is built without CUDA, so only {_SERVERS}", advice)
     return Finding("gpus", "ok", f"{text}; torch {torch}")
 
 

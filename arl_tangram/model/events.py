@@ -119,7 +119,7 @@ class ServiceEvicted(NamedTuple):
 
 
 class ServiceRestored(NamedTuple):
-    """A service can be used on the GPUs of a chunk; that took `took_s`, what had to leave before included."""
+    """A service can be used on the GPUs of a chunk; `took_s` is its restore, without the wait for what had to leave."""
 
     at_s: float
     instance: Instance

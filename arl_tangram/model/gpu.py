@@ -147,6 +147,7 @@ class ServiceStatistics:
         moves: how often it was moved within a device, so that nothing had to be evicted.
         failures: restores that failed.
         losses: how often it has died while it was resident.
+        asked: uses for which it was to be restored.
     """
 
     uses: int = 0
@@ -156,8 +157,9 @@ class ServiceStatistics:
     moves: int = 0
     failures: int = 0
     losses: int = 0
+    asked: int = 0
 
     @property
     def hit_rate(self) -> float:
         """Share of the uses that did not ask for a restore; 0 if there were none."""
-        return 1 - min(self.restores + self.failures, self.uses) / self.uses if self.uses else 0.0
+        return (self.uses - self.asked) / self.uses if self.uses else 0.0

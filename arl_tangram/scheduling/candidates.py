@@ -29,16 +29,18 @@ class Gathered:
         seated: those that need a seat in a pool of GPUs, in order; they have none yet.
         exhausted: no candidates: those that ask for more of a budget than is left; they hold nothing.
         left_some: whether it stopped at a bound, and there may be more.
+        left_seated: the same for those that need a seat: there may be more of them than `seated`.
         reserving: units that trajectories among the candidates take of what callers have lent some of, by dimension.
     """
 
-    __slots__ = ("exhausted", "fixed", "groups", "left_some", "reserving", "seated")
+    __slots__ = ("exhausted", "fixed", "groups", "left_seated", "left_some", "reserving", "seated")
 
     def __init__(self) -> None:
         self.groups: dict[int, list[PendingAction]] = {}
         self.fixed: list[PendingAction] = []
         self.exhausted: list[tuple[PendingAction, int]] = []
         self.left_some = False
+        self.left_seated = False
         self.reserving: dict[int, int] = {}
         self.seated: list[PendingAction] = []
 
@@ -101,12 +103,14 @@ class Candidates:
                 continue
             elastic = demand.elastic
             members = fixed if len(fixed) < _MOST_FIXED else None
+            seated = elastic is None and demand.seat is not None and self.with_seats
             if elastic is not None:
                 members = self._group(elastic, gathered, this)
-            elif demand.seat is not None and self.with_seats:
+            elif seated:
                 members = gathered.seated if len(gathered.seated) < _MOST_SEATED else None
             if members is None:
-                gathered.left_some = True
+                gathered.left_seated |= seated
+                gathered.left_some |= not seated
                 blocked |= demand.dimensions if elastic is None else 1 << elastic
                 heapq.heappop(heads)
                 continue

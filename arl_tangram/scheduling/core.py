@@ -45,7 +45,7 @@ from arl_tangram.scheduling.deadlines import Deadlines
 from arl_tangram.scheduling.deadlock import Deadlocks
 from arl_tangram.scheduling.decisions import Decisions, Round
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.feasibility import check_beside, check_capacity
+from arl_tangram.scheduling.feasibility import check_beside
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.joining import Joining
 from arl_tangram.scheduling.ledger import Ledger
@@ -98,12 +98,13 @@ class SchedulerCore:
         self._record_submissions = record and submissions
         self._ledger = ledger = Ledger(topology)
         gpu = topology.index.get(GPU)
-        self._queue = queue = WaitingQueue(len(topology.dimensions), 0 if gpu is None else 1 << gpu)
+        seated = 0 if gpu is None else 1 << gpu
+        self._queue = queue = WaitingQueue(len(topology.dimensions), seated)
         self._blocking = blocking = Blocking(ledger)
         self._trajectories = turns = Trajectories(len(topology.dimensions))
         self._candidates = Candidates(topology, ledger, queue, blocking, turns)
         self._planning = planning = Planning(topology, policy, self.durations, queue, ledger, blocking.kept)
-        self._rounds = rounds = Rounds(ledger, queue)
+        self._rounds = rounds = Rounds(ledger, queue, seated)
         self._nesting = nesting = Nesting(topology, ledger, turns, self._running, blocking.kept)
         self._joining = Joining(order, queue, rounds, planning, self.durations, nesting, turns)
         self._lending = Lending(nesting, ledger, queue, blocking, planning, turns, self._joining.join, self.note)
@@ -122,7 +123,8 @@ class SchedulerCore:
             ledger, queue, blocking, self._candidates, planning, rounds, self._starting, self._seating, self._refuse,
             self.note,
         )  # fmt: skip
-        self._resizing = Resizing(topology, ledger, queue, blocking, planning, turns)
+        check_seat = None if self._seating is None else self._seating.check
+        self._resizing = Resizing(topology, ledger, queue, blocking, planning, turns, check_seat)
         self._deadlines = Deadlines(self._is_waiting, lambda: self.waiting)
         deadlocks = Deadlocks(topology, ledger, nesting, self._lending, turns)
         self._prelude = Prelude(
@@ -142,8 +144,7 @@ class SchedulerCore:
         Raises:
             InfeasibleError: there is too little for it by now.
         """
-        if self._resizing.happened:
-            check_capacity(request.demand, self.topology)
+        self._resizing.check(request.demand)
         self._trajectories.add(request.id, group)
         self._joining.join(request, request.submitted_at_s)
 
@@ -174,8 +175,7 @@ class SchedulerCore:
             if state is None or state.held is None or state.closing:
                 raise NoTrajectoryError(f"{action.demand.name} was called in a trajectory that is not open")
             check_beside(action.demand, state.held.demand, self.topology)
-        if self._resizing.happened:
-            check_capacity(action.demand, self.topology)
+        self._resizing.check(action.demand)
         if action.parent is not None:
             self._nesting.check(action)
             self._nesting.add(action)
@@ -200,8 +200,6 @@ class SchedulerCore:
         self._trajectories.forget(action_id)
         action = self._queue.get(action_id)
         self._queue.remove(action_id)
-        if action.demand.seat is not None and self._seating is not None:
-            self._seating.forget(action_id)
         self._let_go(action, action.submitted_at_s)
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
@@ -252,6 +250,7 @@ class SchedulerCore:
         if state is not None and state.closing:
             return False
         turn, action = action.turn, action._replace(turn=False)  # its turn stays its own
+        self.unused(action_id, now_s)
         seat = running.seat if self.seating.seats.seat_of(action_id) is not None else None  # else it has none any more
         self._running[action_id] = running._replace(pending=action, seat=seat)
         self.finish(action_id, now_s, None)
@@ -290,6 +289,12 @@ class SchedulerCore:
             self._ledger.settle(running, dimension, units, now_s)
             self._nesting.unchecked = True
             self.note(UnitsSettled(now_s, action_id, dimension, units))
+
+    def unused(self, action_id: int, now_s: float) -> None:
+        """A running call ends, or waits again, before its body began: it counts for nothing of any rate or budget."""
+        for dimension, units in self._running[action_id].pending.demand.fixed:
+            if units and self._ledger.is_spent(dimension):
+                self.settle(action_id, dimension, 0, now_s)
 
     @property
     def seating(self) -> Seating:
@@ -414,6 +419,8 @@ class SchedulerCore:
     def _let_go(self, action: PendingAction, now_s: float) -> None:
         """Forget an action that has left the queue and does not start."""
         self._rounds.join()
+        if action.demand.seat is not None and self._seating is not None:
+            self._seating.forget(action.id)
         self._blocking.forget(action.id)
         self._starting.deferred.discard(action.id)
         if action.parent is not None:

@@ -46,12 +46,14 @@ class Node:
         holds: what is free when it has ended.
         after: those that end before it.
         seat: itself, if it needs a seat in a pool of GPUs.
+        callers: ids of those who wait for it and keep a seat there, which it may share.
     """
 
     needs: tuple[Units, ...]
     holds: Units
     after: frozenset[int]
     seat: PendingAction | None = None
+    callers: tuple[int, ...] = ()
 
 
 CanSit = Callable[[PendingAction, Collection[int]], bool]
@@ -75,11 +77,11 @@ def reduce(
     keep = set(kept)
     outstanding = {number: len(node.after) for number, node in nodes.items()}
     followers: defaultdict[int, list[int]] = defaultdict(list)
-    waiting: defaultdict[tuple[tuple[Units, ...], int], list[int]] = defaultdict(list)
+    waiting: defaultdict[tuple[tuple[Units, ...], int, tuple[int, ...]], list[int]] = defaultdict(list)
 
-    def key(number: int) -> tuple[tuple[Units, ...], int]:
+    def key(number: int) -> tuple[tuple[Units, ...], int, tuple[int, ...]]:
         node = nodes[number]
-        return node.needs, 0 if node.seat is None else id(node.seat.demand)
+        return node.needs, 0 if node.seat is None else id(node.seat.demand), node.callers
 
     def goes(numbers: list[int]) -> bool:
         node = nodes[numbers[0]]
@@ -184,8 +186,11 @@ class Deadlocks:
             key = id(call.demand)
             if key not in needs:
                 needs[key] = self._needs(call.demand)
-            seat = call if call.demand.seat is not None else None
-            nodes[call.id] = Node(needs[key], (), self._before_in_turn(call, numbers), seat)
+            before = self._before_in_turn(call, numbers)
+            if call.demand.seat is None:
+                nodes[call.id] = Node(needs[key], (), before)
+            else:
+                nodes[call.id] = Node(needs[key], (), before, call, nesting.seated_callers_of(call))
         for number, caller in nesting.lent.items():
             action = caller.running.pending
             cores = self._lending.needs(caller)

@@ -53,6 +53,10 @@ class Ledger:
         """Units of a dimension in use."""
         return self._capacity[dimension] - self.free[dimension]
 
+    def is_spent(self, dimension: int) -> bool:
+        """Whether units of a dimension stay in use when their call ends: those of a rate or a budget."""
+        return dimension in self._stays
+
     def lacking(self, demand: Demand) -> int:
         """Bit mask of the dimensions in which the minimum of a demand does not fit what is free now."""
         lacking = demand.dimensions & self._paused

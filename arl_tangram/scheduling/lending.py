@@ -206,6 +206,8 @@ class Lending:
         else:
             action = self._queue.pull(holder)
             self._blocking.forget(holder)
+            if action.demand.seat is not None and self._nesting.seating is not None:
+                self._nesting.seating.forget(holder)
             self._ledger.changed |= action.demand.dimensions  # whom it blocked may start now
             called = holder in self._nesting.waiting
             self._trajectories.yield_turn(action, Line.CALLED if called else Line.LAST, to)

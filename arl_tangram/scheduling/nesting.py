@@ -25,11 +25,15 @@ Units = tuple[tuple[int, int], ...]
 """Pairs of a dimension's index and integer units of it."""
 
 
-class SeatCheck(Protocol):
-    """Says whether there can be a seat in a pool of GPUs."""
+class SeatsInPool(Protocol):
+    """The seats of a pool of GPUs, for those who wait."""
 
     def is_possible(self, action: PendingAction, kept: Collection[int]) -> bool:
         """Whether an action could ever sit while these others (their ids) keep their seats."""
+        ...
+
+    def forget(self, action_id: int) -> None:
+        """An action waits no more for a seat."""
         ...
 
 
@@ -99,7 +103,7 @@ class Nesting:
         self.asked: dict[int, tuple[Demand, int]] = {}
         self.kept_turns = 0
         self.unchecked = False
-        self.seating: SeatCheck | None = None
+        self.seating: SeatsInPool | None = None
 
     # Calls.
 

@@ -7,26 +7,33 @@ from __future__ import annotations
 
 from arl_tangram.scheduling.decisions import Decisions, Round
 from arl_tangram.scheduling.ledger import Ledger
-from arl_tangram.scheduling.queue import WaitingQueue
+from arl_tangram.scheduling.queue import Place, WaitingQueue
 
 
 class Rounds:
     """The rounds of a core.
+
+    Args:
+        ledger: what there is.
+        queue: who waits.
+        seats: the bit of the dimension that stands for the seats of a pool of GPUs; 0 if there is none.
 
     Attributes:
         changed: bits of the dimensions for which something changed that has not been looked at.
         look_again_s: by dimension, when the policy is asked again though nothing has changed.
     """
 
-    def __init__(self, ledger: Ledger, queue: WaitingQueue) -> None:
+    def __init__(self, ledger: Ledger, queue: WaitingQueue, seats: int = 0) -> None:
         self._ledger = ledger
         self._queue = queue
+        self._seats = seats
         self._skip = 0
         self._joined = 0
         self._joined_before = 0
         self._undelivered: Decisions | None = None
         self.changed = 0
         self.look_again_s: dict[int, float] = {}
+        self._unseated: Place | None = None
 
     def join(self) -> None:
         """Take note that somebody has joined or left the queue."""
@@ -48,6 +55,7 @@ class Rounds:
                     self._ledger.changed |= 1 << dimension
         self._take_over()
         this = Round(now_s, self._skip)
+        this.unseated = self._unseated
         if self._undelivered is not None:
             this.decisions, self._undelivered = self._undelivered, None
         return this
@@ -56,13 +64,16 @@ class Rounds:
         """Take over what has changed since the call began."""
         self._take_over()
         this.skip = self._skip
+        this.unseated = self._unseated
 
     def end(self, this: Round) -> None:
         """End a call."""
         if this.decisions.more:
             for dimension in this.planned:
                 self._skip |= 1 << dimension & ~this.full
+            self._unseated = this.unseated  # those that follow may not look at that one
             return
+        self._unseated = None
         if self._skip and self._joined != self._joined_before:
             this.decisions.more = True  # who joined behind what was passed over is looked at in a round of its own
         else:
@@ -76,6 +87,8 @@ class Rounds:
         self._ledger.changed = 0
         self.changed |= changed
         self._skip &= ~changed
+        if changed & self._seats:  # whoever waits for a seat is looked at, in order
+            self._skip, self._unseated = 0, None
 
     def interrupt(self, this: Round) -> None:
         """Let the next call return what this one has decided."""

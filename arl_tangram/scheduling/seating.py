@@ -6,7 +6,8 @@ those behind it. If something has to be restored for it, which is not possible y
 behind it; joining what is there goes on, within the bounds that `gpu.seats` sets.
 
 That does not concern what running actions have called: what such a caller keeps, others may be waiting for, so that
-they would wait for each other. So these are seated whoever waits before them.
+they would wait for each other. So these are seated whoever waits before them. One of them that waits for a restore
+bars those whom nobody has called, as any other does; else they might keep busy what has to go for it, for ever.
 """
 
 from __future__ import annotations
@@ -95,14 +96,22 @@ class Seating:
 
     # Candidates.
 
-    def seat(self, members: Sequence[PendingAction], this: Round) -> bool:
-        """Start those candidates that get a seat; return whether anybody is left over, so that others may start now."""
-        left, started = deque(members), 0
+    def seat(self, members: Sequence[PendingAction], this: Round) -> int:
+        """Start those candidates that get a seat; return how many. If anybody is left over, others may start now."""
+        if this.unseated is not None and not self._waits(this.unseated[-1], members):
+            this.unseated = None  # of an earlier call of the round
+        left, started, blocked = deque(members), 0, 0
         left_over: list[PendingAction] = []
         most = _MOST_TOGETHER
         try:
             while left:
-                batch = self._batch(left, most, this)
+                if self._waits_behind(left[0], blocked):
+                    if not self._is_refused(left[0], this):
+                        self._defer(left[0], this)
+                        left_over.append(left[0])
+                    left.popleft()
+                    continue
+                batch = self._batch(left, most, blocked, this)
                 seats = self._seats_for(batch, left, this)
                 for seat in seats:
                     self._sit(left[0], seat, this)
@@ -117,19 +126,20 @@ class Seating:
                     if not self._is_refused(left[0], this):
                         self._pass_over(left[0], left, this)
                         left_over.append(left[0])
+                        blocked |= self._blocked_by(left[0])
                     left.popleft()
         except BaseException:
             left_over += left
             raise
         finally:
             self._candidates.put_back(left_over, this)
-        return started < len(members)
+        return started
 
-    def _batch(self, left: Iterable[PendingAction], most: int, this: Round) -> list[PendingAction]:
+    def _batch(self, left: Iterable[PendingAction], most: int, blocked: int, this: Round) -> list[PendingAction]:
         """Return the first, or as many of the first as nobody bars, who are to be seated together."""
         batch: list[PendingAction] = []
         for action in islice(left, most):
-            if self._is_barred(action, this) and batch:
+            if batch and (self._is_barred(action, this) or self._waits_behind(action, blocked)):
                 break
             batch.append(action)
             if self._is_barred(action, this):
@@ -151,9 +161,35 @@ class Seating:
 
     def _sit(self, action: PendingAction, seat: Seat, this: Round) -> None:
         self.seats.sit(self.request(action), seat, this.now_s)
+        if place(action) == this.unseated:
+            this.unseated = None
         self._note_evicted(seat.evicts, this.now_s)
         if seat.restores and seat.instance is not None:
             self._where[seat.instance] = seat.chunk
+
+    def _waits(self, action_id: int, members: Iterable[PendingAction]) -> bool:
+        return action_id in self._queue or any(action.id == action_id for action in members)
+
+    def _waits_behind(self, action: PendingAction, blocked: int) -> bool:
+        """Whether one before it wants the same service and got nothing, so that it gets nothing, either."""
+        return blocked > 0 and action.inherited is None and blocked >> self._dimension(action) & 1 > 0
+
+    def _blocked_by(self, action: PendingAction) -> int:
+        """Return the bit of the service that others behind an action need not ask for, which got nothing.
+
+        Where it wants GPUs to itself, one that wants fewer may get some, and a call what its caller keeps.
+        """
+        dimension = self._dimension(action)
+        return 0 if dimension == self._gpu or action.inherited is not None else 1 << dimension
+
+    def _dimension(self, action: PendingAction) -> int:
+        """Return the dimension that an action without a seat blocks: of its service, or of the GPUs."""
+        need = action.demand.seat
+        assert need is not None
+        return self._gpu if need.service is None else self._services[need.service]
+
+    def _defer(self, action: PendingAction, this: Round) -> None:
+        this.deferred[action.id] = this.deferred.get(action.id, 0) | 1 << self._dimension(action)
 
     def _is_barred(self, action: PendingAction, this: Round) -> bool:
         """Whether somebody before it waits for a restore that concerns it."""
@@ -163,6 +199,8 @@ class Seating:
         """Let go of an action for which its service cannot be restored anywhere; return whether that is so."""
         if self._is_barred(action, this) or not self.seats.hopeless(self.request(action), this.now_s):
             return False
+        if place(action) == this.unseated:
+            this.unseated = None
         self._candidates.drop(action)
         this.original.pop(action.id, None)
         need = action.demand.seat
@@ -173,10 +211,7 @@ class Seating:
 
     def _pass_over(self, action: PendingAction, left: Iterable[PendingAction], this: Round) -> None:
         """Let an action wait, the first of those who are left, which got no seat."""
-        need = action.demand.seat
-        assert need is not None
-        dimension = self._gpu if need.service is None else self._services[need.service]
-        this.deferred[action.id] = this.deferred.get(action.id, 0) | 1 << dimension
+        self._defer(action, this)
         if self._is_barred(action, this):
             return
         upcoming = _Upcoming(lambda: self._upcoming(action, islice(left, 1, None)))
@@ -184,7 +219,7 @@ class Seating:
         if wait.until_s is not None:
             until_s = max(wait.until_s, this.now_s + _LEAST_S)
             self._rounds.look_again_s[self._gpu] = min(until_s, self._rounds.look_again_s.get(self._gpu, until_s))
-        if wait.placing and action.inherited is None and this.unseated is None:
+        if wait.placing and (this.unseated is None or place(action) < this.unseated):
             this.unseated = place(action)
 
     def is_possible(self, action: PendingAction, kept: Collection[int]) -> bool:

@@ -91,7 +91,10 @@ class Walk:
         for dimension, members in gathered.groups.items():
             again |= self._arrange(dimension, members, plans[dimension], this)
         if gathered.seated and self._seating is not None:
-            again |= self._seating.seat(gathered.seated, this)
+            seated = self._seating.seat(gathered.seated, this)
+            again |= seated < len(gathered.seated)
+            # Were nobody seated, the next call would gather the same ones; here they are deferred, and others come.
+            this.decisions.more |= gathered.left_seated and seated > 0
         if self._blocking.widened:
             self._blocking.widened = False
             self._rounds.look_at_all()

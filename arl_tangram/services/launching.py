@@ -105,16 +105,20 @@ class Server:
             await self.stop(0)
             raise
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float) -> bool:
         """End it: ask with SIGTERM, then kill everything that it has started; cancelling takes effect only then.
 
-        Bounded by `grace_s` and a few seconds; afterwards nothing of it is alive. Nothing if there is none.
+        Bounded by `grace_s` and a few seconds. Nothing if there is none.
 
         Args:
             grace_s: how long it may take to end by itself; 0 kills at once.
+
+        Returns:
+            Whether it is gone; what the kernel does not kill now, another call tries again.
         """
         if self._run is not None and not self._run.gone.done():
             await finish_anyway(self._run.stop(grace_s))
+        return self.is_gone
 
 
 class _Around(NamedTuple):

@@ -78,7 +78,7 @@ class ProcessBackend:
         return True
 
     def on_lost(self, tell: Callable[[int, Exception], None]) -> None:
-        """Take what is told when a server has died by itself; all of it is dead by then."""
+        """Take what is told when a server has died by itself; all of it is dead then, but for a `StillHeldError`."""
         self._tell = tell
 
     async def open(self, host: HostMemory, devices: Sequence[Device]) -> HostedService:
@@ -183,8 +183,7 @@ class ProcessBackend:
 
     async def _end(self, dop: int, instance: _Instance, *, grace_s: float) -> None:
         instance.is_ending = True
-        await instance.server.stop(grace_s)
-        if not instance.server.is_gone:
+        if not await instance.server.stop(grace_s):
             raise StillHeldError(f"{self.name}/{dop}: something of its server cannot be killed now")
         self._forget(dop, instance)
         await instance.client.aclose()
@@ -201,10 +200,14 @@ class ProcessBackend:
 
     async def _bury(self, dop: int, instance: _Instance) -> None:
         """Kill what a server that died by itself has left, then tell, unless somebody wants it ended meanwhile."""
-        await instance.server.stop(0)
+        is_gone = await instance.server.stop(0)
         if not instance.is_ending:
+            words = ended_words(f"{self.name}/{dop}", instance.server)
+            if not is_gone:  # the manager asks for it to be evicted from time to time
+                self._tell(dop, StillHeldError(f"{words}; something of it cannot be killed now"))
+                return
             self._forget(dop, instance)
-            self._tell(dop, ServiceLostError(ended_words(f"{self.name}/{dop}", instance.server)))
+            self._tell(dop, ServiceLostError(words))
         await instance.client.aclose()
 
 

@@ -37,7 +37,7 @@ class TorchService:
             them in this order; what is in none of them is on the first. Then a call is not split, and the module
             itself moves what it computes from device to device.
         dops: on how many devices it can be; 1, 2, 4 or 8.
-        max_concurrency: how many actions may use an instance at once, from 1.
+        max_concurrency: how many actions may use an instance at once, and how many of their calls compute, from 1.
         exclusive: whether nothing else computes on its devices while an action uses it.
         verify: whether each restore ends with comparing sums of the bytes on the device with those of the host. By
             default it does on GPUs, where reading memory costs next to nothing, and not on a CPU, where it costs as
@@ -63,8 +63,9 @@ class TorchService:
         object.__setattr__(self, "dops", _dops(self.dops, what))
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
         for name in ("exclusive", "verify"):
-            if getattr(self, name) not in ({True, False} if name == "exclusive" else {True, False, None}):
-                raise ConfigurationError(f"{what}: {name}= takes True or False, not {getattr(self, name)!r}")
+            value: object = getattr(self, name)
+            if not isinstance(value, bool) and (name == "exclusive" or value is not None):
+                raise ConfigurationError(f"{what}: {name}= takes True or False, not {value!r}")
 
     def backend(self) -> ModuleBackend:
         """Return a new backend for one runtime; it does nothing before its `open`."""

@@ -31,7 +31,7 @@ async def device() -> AsyncIterator[CudaDevice]:
 @pytest.fixture
 async def host() -> AsyncIterator[HostMemory]:
     """Two GiB of pinned memory."""
-    made = HostMemory(2 * GIB, pinner=CudaPinner())
+    made = HostMemory(2 * GIB, pinner=CudaPinner("cuda:0"))
     yield made
     await made.aclose()
 
@@ -58,27 +58,42 @@ async def test_host_memory_is_pinned_and_arrives_bit_by_bit(device: CudaDevice, 
     device.free(region)
 
 
-async def test_memory_is_not_written_before_the_models_that_used_it_have_ended(
-    device: CudaDevice, host: HostMemory
-) -> None:
+async def test_an_arena_is_not_written_before_models_that_had_its_memory_have_ended(host: HostMemory) -> None:
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     source = (await host.allocate("model", 64 << 20)).tensor()
     source.fill_(1)
-    old = device.allocate(source.numel())
-    assert old is not None
-    await device.copy_in(old, source)
-    view = device.view(old)
-    square = torch.rand(8192, 8192, device=device.torch_name)
+    before = torch.full((64 << 20,), 7, dtype=torch.uint8, device="cuda:0")
+    square = torch.rand(8192, 8192, device="cuda:0")
     for _ in range(20):  # keeps the default stream busy for a while
         square = (square @ square).clamp(0, 1)
-    seen = view.clone()  # reads the old bytes after that
-    source.fill_(2)
-    device.free(old)
-    young = device.allocate(source.numel())
-    assert young == old
-    await device.copy_in(young, source)
-    assert bool((seen == 1).all()), "the copy has waited for what still read the memory"
-    assert bool((device.view(young) == 2).all())
-    device.free(young)
+    seen = before.clone()  # reads the old bytes after that
+    before.fill_(3)
+    del before  # torch keeps its memory for whoever allocates next
+    device = await CudaDevice.open(uuid, 64 << 20, cuda_index=0)
+    region = device.allocate(source.numel())
+    assert region is not None
+    await device.copy_in(region, source)
+    assert bool((seen == 7).all()), "the copy has waited for what still read the memory"
+    assert bool((device.view(region) == 1).all())
+    device.free(region)
+    await device.aclose()
+
+
+async def test_copies_do_not_wait_for_what_models_compute(device: CudaDevice, host: HostMemory) -> None:
+    source = (await host.allocate("model", 1 << 20)).tensor()
+    region = device.allocate(source.numel())
+    assert region is not None
+    square = torch.rand(8192, 8192, device=device.torch_name)
+    for _ in range(50):  # a second and more on slow ones, and far longer than the copy on all
+        square = (square @ square).clamp(0, 1)
+    computed = torch.cuda.Event()
+    computed.record()
+    device.free(region)
+    region = device.allocate(source.numel())
+    assert region is not None
+    await device.copy_in(region, source)
+    assert not computed.query()
+    device.free(region)
 
 
 async def test_a_view_keeps_a_count_of_its_own(device: CudaDevice) -> None:

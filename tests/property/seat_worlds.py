@@ -227,8 +227,9 @@ class SeatWorld:
         return list(seated)
 
     def set_capacity(self, device: int, capacity: int) -> None:
-        self.capacity[device] = capacity
-        self.declared[device] = max(self.declared[device], capacity)
+        if self.declared[device]:  # else it was reclaimed, and has nothing before it is lent again
+            self.capacity[device] = capacity
+            self.declared[device] = max(self.declared[device], capacity)
         self.seats.set_capacity(device, capacity, self.now)
         self.evict_for_nobody()
         self.refuse()
@@ -340,6 +341,8 @@ class SeatWorld:
         """Whether there is a seat, if restores never fail, and what is idle of some services stays; by trying all."""
         held = [device for chunk in self.holding.values() for device in chunk.devices]
         short = [d for d in range(len(self.capacity)) if self.promised(d) > self.capacity[d] or not self.capacity[d]]
+        if request.service is None:  # something is there that does not go
+            held += [d for d, declared in enumerate(self.declared) if self.capacity[d] < declared]
         for dop in request.dops:
             instance = Instance(request.service or "", dop)
             if instance in self.there:

@@ -43,10 +43,10 @@ def services(draw: st.DrawFn) -> list[HostedService]:
 class World:
     """A core with seats, and what a manager would have done with each decision."""
 
-    def __init__(self, gpus: int, hosted: list[HostedService], policy: str) -> None:
+    def __init__(self, gpus: int, hosted: list[HostedService], policy: str, nodes: list[GpuNode] | None = None) -> None:
         self.hosted = {service.name: service for service in hosted}
         node = GpuNode("", tuple(GpuDevice(f"gpu{n}", 10) for n in range(gpus)))
-        self.seats = Seats([node], hosted, make_eviction(policy))  # type: ignore[arg-type]
+        self.seats = Seats(nodes or [node], hosted, make_eviction(policy))  # type: ignore[arg-type]
         counted = [Dimension(service_seats(s.name), self.seats.capacity_of(s.name)) for s in hosted]
         self.topology = Topology([Dimension(CPU, 4000, 1000), Dimension(PROCESSES, 4), Dimension(GPU, gpus), *counted])
         self.core = SchedulerCore(self.topology, elastic(), record=True, seats=self.seats)

@@ -227,7 +227,7 @@ def start_trainer(folder: Path) -> Trainer:
         from arl_tangram.services.launching import Server
 
         async def main():
-            body = "import os, time; print(os.getpid(), os.getppid()); time.sleep(99)"
+            body = "import os, time; print(f'{os.getpid()} {os.getppid()}'); time.sleep(99)"  # in one piece
             server = Server("judge", [sys.executable, "-u", "-c", body], {})
             await server.start()
             while not server.tail(): await asyncio.sleep(0.01)

@@ -216,6 +216,26 @@ async def test_one_that_cannot_be_killed_holds_its_memory(
     assert not hosted.backend._instances
 
 
+async def test_one_that_died_and_has_left_what_cannot_be_killed_holds_its_memory(
+    host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = await host(odd())
+    service = await hosted.restored()
+    with monkeypatch.context() as patched:
+        patched.setattr(Server, "is_gone", property(lambda server: False))
+        with pytest.raises(ServiceLostError):
+            await service.call("/exit")
+        async with asyncio.timeout(20):
+            _, error = await hosted.lost.get()
+        assert isinstance(error, StillHeldError)
+        assert str(error).startswith("judge/1: its server ended with exit code 3")
+        assert str(error).endswith("something of it cannot be killed now")
+        with pytest.raises(StillHeldError):
+            await hosted.backend.evict(1)
+    await hosted.backend.evict(1)  # as the manager does from time to time
+    assert not hosted.backend._instances
+
+
 async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) -> None:
     hosted = await host(odd("deaf", "stubborn", stop_s=0.2))
     restoring = asyncio.create_task(hosted.restored())

@@ -32,7 +32,7 @@ async def test_weights_and_answers_are_the_same_after_200_swaps(gpu: CudaDevice)
     module = Odd().requires_grad_(False).eval()
     before = looks(module)
     draw = random.Random(0)
-    async with hosted(TorchService("odd", load=lambda: module), on=[gpu], pinner=CudaPinner()) as odd:
+    async with hosted(TorchService("odd", load=lambda: module), on=[gpu], pinner=CudaPinner(gpu.torch_name)) as odd:
         answer: torch.Tensor | None = None
         for _ in range(200):
             await odd.restore(gap=draw.randrange(0, 100 * MIB))

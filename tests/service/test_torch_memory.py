@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from arl_tangram.errors import (
 from arl_tangram.managers.gpu.backend import StillHeldError
 from arl_tangram.managers.gpu.cpu_device import CpuDevice
 from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.manager import GpuManager
+from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.services.torch_service import TorchService
+from fake_services import FakeSource
 from service.hosted_modules import MIB, TOKENS, Odd0, Slow, hosted, until
 from service.odd_modules import Odd, looks
 
@@ -265,6 +269,54 @@ async def test_calls_after_a_move_and_a_restore_that_failed_are_told_so() -> Non
             await odd.backend.restore(1, odd.places[1])
         with pytest.raises(ServiceLostError, match="service 'odd' was lost while it was moved"):
             await call
+
+
+class Turned(nn.Module):
+    """Keeps a view of its weight, as it must not."""
+
+    def __init__(self, mib: int = 1, *, leaks: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((256 * mib, 1024), 2.0))
+        self.leaks = leaks
+        self.turned: torch.Tensor | None = None
+
+    def forward(self) -> float:
+        if self.leaks:
+            self.turned = self.weight.t()
+        return float(self.weight[0].sum())
+
+
+async def test_a_service_that_would_have_to_go_where_a_view_is_held_is_refused_and_others_go_on() -> None:
+    async def use(name: str, *, restores: bool = True) -> float:
+        lease = manager.take(Seat(Chunk(0, 1), Instance(name, 1), restores=restores))
+        try:
+            await lease.ready()
+            answer: float = await lease.service.call()
+            return answer
+        finally:
+            lease.release()
+
+    leaky, source = Turned(leaks=True), FakeSource()
+    source.devices = [CpuDevice("cpu:0", 3 * MIB)]  # type: ignore[list-item]
+    loads = {"first": Turned, "leaky": lambda: leaky, "wide": partial(Turned, 2), "other": Turned}
+    manager = GpuManager([TorchService(name, load=load) for name, load in loads.items()], source)
+    await manager.start()
+    try:
+        assert [await use(name) for name in ("first", "leaky")] == [2048, 2048]
+        manager.evict(Instance("first", 1))  # 1 free, leaky, 1 free
+        with pytest.raises(RestoreError, match=r"wide/1 could not be restored on cpu:0: no 2\.0 MiB in one piece"):
+            async with asyncio.timeout(20):
+                await use("wide")
+        assert await use("leaky", restores=False) == 2048
+        leaky.leaks, leaky.turned = False, None
+        assert await use("wide") == 2048
+        assert await use("leaky", restores=False) == 2048
+        manager.evict(Instance("wide", 1))
+        assert await use("other") == 2048
+        assert manager.statistics()["leaky"].moves == 1
+    finally:
+        leaky.turned = None
+        await manager.aclose()
 
 
 async def test_a_move_with_a_leaked_view_is_given_up_and_the_service_is_where_it_was() -> None:

@@ -114,6 +114,8 @@ async def test_parts_that_share_a_tensor_are_refused() -> None:
         ({"max_concurrency": 0}, "max_concurrency takes a whole number"),
         ({"max_concurrency": 1.5}, "max_concurrency takes a whole number"),
         ({"exclusive": "yes"}, "exclusive= takes True or False"),
+        ({"exclusive": []}, "exclusive= takes True or False"),
+        ({"exclusive": None}, "exclusive= takes True or False"),
         ({"verify": 1.5}, "verify= takes True or False"),
     ],
 )

@@ -20,7 +20,6 @@ class Clairvoyant:
         requests: the service of each request, all that there will be.
     """
 
-    name = "clairvoyant"
     in_seconds = True
 
     def __init__(self, requests: Sequence[str]) -> None:

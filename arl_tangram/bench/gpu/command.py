@@ -9,12 +9,13 @@ import os
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arl_tangram.bench import show as bench_show
 from arl_tangram.bench.gpu import gates, show
+from arl_tangram.bench.gpu.figures import Found
 from arl_tangram.bench.gpu.plan import DRY, FULL, GIB, MOST_S, Plan, needed_on_device, needed_on_host
 from arl_tangram.bench.machine import read_machine
 from arl_tangram.errors import ConfigurationError
@@ -25,8 +26,9 @@ from arl_tangram.managers.gpu.free_memory import available_bytes
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from arl_tangram.bench.gates import Gate
     from arl_tangram.bench.gpu.card import Card
-    from arl_tangram.bench.gpu.figures import Found, Sized
+    from arl_tangram.bench.machine import Machine
 
 NO_GPU = 2
 """The exit code where there is nothing to measure."""
@@ -104,54 +106,89 @@ async def _run(options: Options, card: Card, began_s: float) -> int:
     plan = DRY if options.dry_run else FULL
     machine = await asyncio.to_thread(read_machine, "numpy", "torch", "nvidia-ml-py")
     print(show.introduction(machine, card.name, plan), flush=True)
-    found = await _measured(card, plan, began_s)
-    promises, aims = ([], []) if plan.dry else (gates.promises(found), gates.aims(found))
+    record = Record(options.json, card.name, machine, plan)
+    found = await _measured(card, plan, began_s, record)
+    promises, aims = _judged(plan, found)
     print(bench_show.gate_lines(promises) if promises else "A dry run judges nothing: no promises.\n", end="")
     print(show.aim_lines(aims), end="")
-    if options.json is not None:
+    return 1 if any(gate.passed is False for gate in promises) else 0
+
+
+def _judged(plan: Plan, found: Found) -> tuple[list[Gate], list[Gate]]:
+    return ([], []) if plan.dry else (gates.promises(found), gates.aims(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The file with all figures.
+
+    Attributes:
+        path: where it is; None for no file.
+        card: the name of the device.
+        machine: what it is in.
+        plan: what is to be measured.
+    """
+
+    path: Path | None
+    card: str
+    machine: Machine
+    plan: Plan
+
+    async def write(self, found: Found) -> None:
+        """Write what was found so far; what was not measured is null, or empty."""
+        if self.path is None:
+            return
+        promises, aims = _judged(self.plan, found)
         record = {
-            "card": card.name,
-            "machine": asdict(machine),
-            "plan": asdict(plan),
+            "card": self.card,
+            "machine": asdict(self.machine),
+            "plan": asdict(self.plan),
             "found": asdict(found),
             "gates": [asdict(gate) | {"passed": gate.passed} for gate in promises],
             "aims": [asdict(aim) | {"met": aim.passed} for aim in aims],
         }
-        await asyncio.to_thread(options.json.write_text, json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in promises) else 0
+        await asyncio.to_thread(self.path.write_text, json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-async def _measured(card: Card, plan: Plan, began_s: float) -> Found:
-    """Measure part by part, and print each as soon as it is there: whoever ends it early has what was found."""
+async def _measured(card: Card, plan: Plan, began_s: float, record: Record) -> Found:
+    """Measure part by part; print and write each as soon as it is there: whoever ends it early has what was found."""
     from arl_tangram.bench.gpu import memory, mix, overlap, swaps  # noqa: PLC0415 - with torch, an extra
-    from arl_tangram.bench.gpu.figures import Found  # noqa: PLC0415 - the same
 
     def left_s() -> float:
         return MOST_S - (time.perf_counter() - began_s)
 
-    sized: list[Sized] = []
+    found = Found()
+
+    async def add(**part: Any) -> None:
+        nonlocal found
+        found = replace(found, **part)
+        await record.write(found)
+
     for size in plan.sizes:
         if why := await _why_not(card, size, left_s()):
             print(f"{show.size_of(size)}: left out: {why}", flush=True)
             continue
         _tell(f"a module of {show.size_of(size)}", began_s)
-        sized.append(await swaps.measure_size(card, plan, size))
-    print(show.sizes(sized), flush=True)
+        await add(sized=(*found.sized, await swaps.measure_size(card, plan, size)))
+    print(show.sizes(found.sized), flush=True)
     _tell(f"{plan.swaps} swaps, and the lag of the loop", began_s)
     bits, lags = await swaps.measure_usual(card, plan)
+    await add(bits=bits, lags=lags)
     print(show.bits(bits))
     print(show.lags(lags), flush=True)
     _tell("restoring beside computing", began_s)
     overlaps = await overlap.measure(card, plan)
+    await add(overlaps=overlaps)
     print(show.overlaps(overlaps), flush=True)
     _tell("memory", began_s)
     used = await memory.measure(card, plan)
+    await add(memory=used)
     print(show.memory(used, dry=plan.dry), flush=True)
     _tell(f"{len(plan.mix.sizes)} teachers, {plan.mix.actions} rollouts", began_s)
     mixed = await mix.measure(card, plan, left_s())
     print(show.mixed(mixed), flush=True)
-    took_s = time.perf_counter() - began_s
-    return Found(tuple(sized), bits, lags, overlaps, used, mixed, took_s)
+    await add(mixed=mixed, took_s=time.perf_counter() - began_s)
+    return found
 
 
 async def _why_not(card: Card, size: int, left_s: float) -> str:

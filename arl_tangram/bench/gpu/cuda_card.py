@@ -53,7 +53,7 @@ class CudaCard:
     @property
     def pinner(self) -> Pinner:
         """What pins memory of the host for it."""
-        return CudaPinner()
+        return CudaPinner(str(self._device))
 
     async def open(self, capacity: int) -> Device:
         """Take an arena of it."""

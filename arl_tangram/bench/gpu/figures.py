@@ -140,7 +140,7 @@ class Mixed:
         execution_s: of all actions.
         overhead_s: the same.
         queueing_s: the same.
-        act_p99_s: the 99th percentile of action completion times.
+        act_p99_s: the 99th percentile of action completion times; None without actions.
         restores: how often a teacher had to be restored.
         restore_s: what these took in all.
         elapsed_s: from the first arrival to the last end.
@@ -156,25 +156,25 @@ class Mixed:
     execution_s: float
     overhead_s: float
     queueing_s: float
-    act_p99_s: float
+    act_p99_s: float | None
     restores: int
     restore_s: float
     elapsed_s: float
 
     @property
-    def overhead_share(self) -> float:
-        """Overhead / (execution + overhead), a ratio of sums."""
-        return self.overhead_s / (self.execution_s + self.overhead_s)
+    def overhead_share(self) -> float | None:
+        """Overhead / (execution + overhead), a ratio of sums; None without actions."""
+        return self.overhead_s / (self.execution_s + self.overhead_s) if self.actions else None
 
     @property
-    def hit_rate(self) -> float:
-        """The share of the actions for which nothing had to be restored."""
-        return 1 - self.restores / self.actions
+    def hit_rate(self) -> float | None:
+        """The share of the actions for which nothing had to be restored; None without actions."""
+        return 1 - self.restores / self.actions if self.actions else None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything.
+    """Everything that was measured so far; the rest is None, or empty.
 
     Attributes:
         sized: by size, ascending.
@@ -183,13 +183,13 @@ class Found:
         overlaps: the same.
         memory: of the usual size.
         mixed: the teachers.
-        took_s: all of it.
+        took_s: all of it; None before the end.
     """
 
-    sized: tuple[Sized, ...]
-    bits: Bits
-    lags: tuple[Lag, ...]
-    overlaps: tuple[Overlap, ...]
-    memory: Memory
-    mixed: Mixed
-    took_s: float
+    sized: tuple[Sized, ...] = ()
+    bits: Bits | None = None
+    lags: tuple[Lag, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    memory: Memory | None = None
+    mixed: Mixed | None = None
+    took_s: float | None = None

@@ -149,7 +149,7 @@ def _mixed(
         execution_s=sum(action.execution_s for action in ended),
         overhead_s=sum(action.overhead_s for action in ended),
         queueing_s=sum(action.queueing_s for action in ended),
-        act_p99_s=float(np.quantile([action.act_s for action in ended], 0.99)),
+        act_p99_s=float(np.quantile([action.act_s for action in ended], 0.99)) if ended else None,
         restores=len(restored),
         restore_s=sum(restored),
         elapsed_s=elapsed_s,

@@ -42,6 +42,8 @@ def introduction(machine: Machine, card: str, plan: Plan) -> str:
 
 def sizes(sized: Sequence[Sized]) -> str:
     """Return two columns for each size: milliseconds, and GB/s."""
+    if not sized:
+        return "no size was measured\n"
     lines = [f"{'':<{_NAME}}" + "".join(f"{size_of(one.size):>{2 * _CELL}}" for one in sized)]
     for name, read in _ROWS:
         cells = ""
@@ -115,7 +117,14 @@ def memory(one: Memory, *, dry: bool) -> str:
 
 def mixed(one: Mixed) -> str:
     """Return what became of the mix of teachers."""
+    head = (
+        f"{one.teachers} exclusive teachers of {size_of(one.teachers_bytes)} in all, {size_of(one.arena)} of them at a "
+        f"time; {one.actions} rollouts, each action\nscores {one.rows} sequences of {one.length} tokens; random "
+        f"arrivals for {one.elapsed_s:.0f} s\n"
+    )
     each = one.actions
+    if one.act_p99_s is None or one.overhead_share is None or one.hit_rate is None:
+        return f"{head}  not measured: there was no time left for a rollout\n"
     rows = (
         ("execution, mean", f"{one.execution_s / each * 1e3:,.1f} ms"),
         ("overhead, mean", f"{one.overhead_s / each * 1e3:,.1f} ms"),
@@ -124,11 +133,6 @@ def mixed(one: Mixed) -> str:
         ("overhead / (execution + overhead)", f"{one.overhead_share:.1%}"),
         ("restores", f"{one.restores}, of {one.restore_s / max(1, one.restores) * 1e3:,.1f} ms on average"),
         ("nothing had to be restored for", f"{one.hit_rate:.0%} of the actions"),
-    )
-    head = (
-        f"{one.teachers} exclusive teachers of {size_of(one.teachers_bytes)} in all, {size_of(one.arena)} of them at a "
-        f"time; {one.actions} rollouts, each action\nscores {one.rows} sequences of {one.length} tokens; random "
-        f"arrivals for {one.elapsed_s:.0f} s\n"
     )
     return head + "".join(f"  {name:<{_NAME - 2}}{value}\n" for name, value in rows)
 

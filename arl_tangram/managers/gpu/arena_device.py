@@ -138,7 +138,7 @@ class ArenaDevice(ABC):
 
     @abstractmethod
     def _freed(self, start: int, stop: int) -> None:
-        """Bytes are free from now on, and what used them may still run."""
+        """Bytes are free from now on."""
 
     async def _finish_move(self, source: Region, target: Region) -> None:
         places = (target, source)

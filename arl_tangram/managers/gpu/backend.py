@@ -63,8 +63,8 @@ class Backend(Protocol):
     def on_lost(self, tell: Callable[[int, Exception], None]) -> None:
         """Take what is told, on the event loop, when a resident instance (its dop) has died by itself.
 
-        What it had on its devices is free then. It counts as evicted, and the next `restore` begins from nothing.
-        Not told of what a transition finds out and raises.
+        What it had on its devices is free then: it counts as evicted, and the next `restore` begins from nothing. After
+        a `StillHeldError` it is not: `evict` is called until it is. Not told of what a transition finds out and raises.
         """
         ...
 

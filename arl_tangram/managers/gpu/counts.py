@@ -14,10 +14,10 @@ class Counts:
     def __init__(self, services: Iterable[str] = ()) -> None:
         self._by_service = {name: ServiceStatistics() for name in services}
 
-    def used(self, service: str) -> None:
-        """An action has taken a seat."""
+    def used(self, service: str, *, asked: bool) -> None:
+        """An action has taken a seat; whether it is to be restored for it."""
         found = self._by_service[service]
-        self._by_service[service] = replace(found, uses=found.uses + 1)
+        self._by_service[service] = replace(found, uses=found.uses + 1, asked=found.asked + asked)
 
     def restored(self, service: str, took_s: float) -> None:
         """A restore has worked."""

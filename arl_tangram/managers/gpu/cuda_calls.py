@@ -22,10 +22,17 @@ class Event(Protocol):
 
 
 class CudaCalls(Protocol):
-    """What a CUDA device asks for. Nothing but `take`, `give_back` and waiting for an event blocks for long."""
+    """What a CUDA device asks for. Nothing but `take`, `give_back` and waiting for an event blocks for long.
+
+    Memory of torch that was used before may still be in use: by what the stream has to do for which it was allocated.
+    """
 
     def take(self, size: int) -> torch.Tensor:
-        """Allocate bytes on the GPU; RuntimeError if it has not so many."""
+        """Allocate bytes on the GPU, for the default stream; RuntimeError if it has not so many."""
+        ...
+
+    def take_for_copies(self, size: int) -> torch.Tensor:
+        """Allocate bytes for the stream for copies, which alone may use them; RuntimeError if there are not so many."""
         ...
 
     def give_back(self) -> None:
@@ -83,8 +90,13 @@ class TorchCuda:
         self._stream = self._cuda.Stream(self._device)
 
     def take(self, size: int) -> torch.Tensor:
-        """Allocate bytes on the GPU."""
+        """Allocate bytes on the GPU, for the default stream."""
         return torch.empty(size, dtype=torch.uint8, device=self._device)
+
+    def take_for_copies(self, size: int) -> torch.Tensor:
+        """Allocate bytes on the GPU, for the stream for copies."""
+        with self._cuda.stream(self._stream):
+            return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def give_back(self) -> None:
         """Let the driver have the memory of tensors that are gone."""

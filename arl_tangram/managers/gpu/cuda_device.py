@@ -1,4 +1,4 @@
-"""A GPU of NVIDIA as a device: one arena, a stream for copies, and the events that copies wait for."""
+"""A GPU of NVIDIA as a device: one arena, and a stream for copies, which waits for nothing that models compute."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.arena import end
 from arl_tangram.managers.gpu.arena_device import ArenaDevice
 from arl_tangram.managers.gpu.device import Region
 from arl_tangram.managers.gpu.extra import need_torch
-from arl_tangram.managers.gpu.last_uses import LastUses
 from arl_tangram.managers.gpu.off_loop import Line
 
 if TYPE_CHECKING:
     import torch
 
-    from arl_tangram.managers.gpu.cuda_calls import Event
     from arl_tangram.managers.gpu.cuda_memory import CudaMemory
 
 T = TypeVar("T")
@@ -26,7 +23,7 @@ POISON = 0xFF
 
 
 class CudaDevice(ArenaDevice):
-    """A GPU. Models run on its default stream; who runs one on another stream waits for it before the region is freed.
+    """A GPU. Models run on its default stream; who frees a region has waited for what used it.
 
     Args:
         name: its UUID.
@@ -44,7 +41,6 @@ class CudaDevice(ArenaDevice):
         self._memory = memory
         self._line = line
         self._poison = poison
-        self._last_uses: LastUses[Event] = LastUses()
 
     @classmethod
     async def open(
@@ -106,12 +102,10 @@ class CudaDevice(ArenaDevice):
         await self._line.aclose(self._memory.vacate)
 
     async def _copy_in(self, region: Region, source: torch.Tensor) -> None:
-        after = self._last_uses.of(region.offset, end(region))
-        await self._line.run(lambda stop: _as_os_error(lambda: self._memory.copy_in(region, source, after, stop)))
+        await self._line.run(lambda stop: _as_os_error(lambda: self._memory.copy_in(region, source, stop)))
 
     async def _move(self, source: Region, target: Region) -> None:
-        after = self._last_uses.of(target.offset, end(target))
-        await self._line.run(lambda _: _as_os_error(lambda: self._memory.move(source, target, after)))
+        await self._line.run(lambda _: _as_os_error(lambda: self._memory.move(source, target)))
 
     async def _vacate(self) -> None:
         await self._line.run(lambda _: _as_os_error(self._memory.vacate))
@@ -120,14 +114,12 @@ class CudaDevice(ArenaDevice):
         await self._line.run(lambda _: _as_os_error(self._memory.occupy))
 
     def _taken(self, start: int, stop: int) -> None:
-        """Whoever copies to it looks up what it has to wait for."""
+        """Copies wait for each other by themselves, in their stream."""
 
     def _freed(self, start: int, stop: int) -> None:
-        with suppress(RuntimeError):  # the GPU has failed: nothing runs there any more, and the next copy says so
-            event = self._memory.last_use()
-            self._last_uses.add(start, stop, event)
-            if self._poison:
-                self._memory.fill(start, stop, POISON, event)
+        if self._poison:
+            with suppress(RuntimeError):  # the GPU has failed: nothing runs there any more, and the next copy says so
+                self._memory.fill(start, stop, POISON)
 
 
 def _as_os_error(work: Callable[[], T]) -> T:

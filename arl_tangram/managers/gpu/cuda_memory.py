@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 
@@ -35,26 +35,20 @@ class CudaMemory:
     def __init__(self, cuda: CudaCalls, size: int, *, vacated: bool = False) -> None:
         self._cuda = cuda
         self._size = size
-        self._bytes: torch.Tensor | None = None if vacated else cuda.take(size)
+        self._bytes: torch.Tensor | None = None if vacated else self._take()
 
     def view(self, region: Region) -> torch.Tensor:
         """Return the bytes of a region, with a storage of its own."""
         return self._cuda.alone(self._part(region.offset, end(region)))
 
-    def last_use(self) -> Event:
-        """Return an event behind all that models have to do now."""
-        return self._cuda.last_use()
-
-    def copy_in(self, region: Region, source: torch.Tensor, after: Sequence[Event], stop: threading.Event) -> None:
-        """Copy from the host once some events have come to pass, and wait until it is done.
+    def copy_in(self, region: Region, source: torch.Tensor, stop: threading.Event) -> None:
+        """Copy from the host, and wait until it is done.
 
         Raises:
             OSError: `stop` was set; nothing is written any more.
         """
         in_flight: deque[Event] = deque()
         first = source.data_ptr()
-        for event in after:
-            self._cuda.wait(event)
         for address, size in pieces(first, region.size, PIECE_BYTES):
             if len(in_flight) == IN_FLIGHT:
                 in_flight.popleft().synchronize()
@@ -69,18 +63,15 @@ class CudaMemory:
         if stop.is_set():
             raise OSError("a copy was ended early")
 
-    def move(self, source: Region, target: Region, after: Sequence[Event]) -> None:
-        """Copy within the arena once some events have come to pass, and wait until it is done."""
-        for event in after:
-            self._cuda.wait(event)
+    def move(self, source: Region, target: Region) -> None:
+        """Copy within the arena, and wait until it is done."""
         # Lives until all is copied: else its memory would be somebody else's while it is still in use.
         buffer = self._shift(source, target)
         self._cuda.event().synchronize()
         del buffer
 
-    def fill(self, start: int, stop: int, byte: int, after: Event) -> None:
-        """Set bytes once an event has come to pass; it does not wait for that, and what is copied later comes later."""
-        self._cuda.wait(after)
+    def fill(self, start: int, stop: int, byte: int) -> None:
+        """Begin to set bytes; what is copied later comes later."""
         self._cuda.fill(self._part(start, stop), byte)
 
     def vacate(self) -> None:
@@ -93,7 +84,13 @@ class CudaMemory:
     def occupy(self) -> None:
         """Take memory again, if there is none."""
         if self._bytes is None:
-            self._bytes = self._cuda.take(self._size)
+            self._bytes = self._take()
+
+    def _take(self) -> torch.Tensor:
+        taken = self._cuda.take(self._size)
+        # It may be memory that models have had, and on their stream what they did with it may not have ended.
+        self._cuda.wait(self._cuda.last_use())
+        return taken
 
     def _shift(self, source: Region, target: Region) -> torch.Tensor | None:
         """Begin to copy, piece by piece; return the buffer that they go through, if there is one."""
@@ -101,7 +98,7 @@ class CudaMemory:
         overlaps = apart < source.size
         staged = overlaps and apart < STAGE_BYTES
         step = STAGE_BYTES if staged else apart if overlaps else source.size
-        buffer = self._cuda.take(min(STAGE_BYTES, source.size)) if staged else None
+        buffer = self._cuda.take_for_copies(min(STAGE_BYTES, source.size)) if staged else None
         # What is read is never what was written before: towards lower addresses from the start, else from the end.
         for start, stop in _steps(source.size, step, from_start=target.offset < source.offset):
             part = self._part(source.offset + start, source.offset + stop)

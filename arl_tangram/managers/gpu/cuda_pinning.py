@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from arl_tangram.managers.gpu.extra import need_torch
@@ -20,10 +20,13 @@ class CudaPinner:
     """Pins memory with `cudaHostRegister`.
 
     Args:
+        device: one that this process uses anyway, as torch calls it: whoever calls the runtime initialises the current
+            device of its thread, which takes memory there.
         cudart: the CUDA runtime as torch shows it; None for that of torch, which is initialised when it is first used.
     """
 
-    def __init__(self, cudart: Any = None) -> None:  # a module of torch's C++ part, without types
+    def __init__(self, device: str, *, cudart: Any = None) -> None:  # a module of torch's C++ part, without types
+        self._device = device
         self._cudart = cudart
 
     def pin(self, address: int, size: int) -> None:
@@ -34,19 +37,26 @@ class CudaPinner:
             MissingExtraError: torch is not installed.
         """
         done: list[int] = []
-        for start, length in pieces(address, size, PIN_BYTES):
-            error = self._runtime().cudaHostRegister(start, length, _PORTABLE)
-            if int(error):
-                for registered in done:
-                    self._runtime().cudaHostUnregister(registered)
-                raise OSError(f"cudaHostRegister of {length:,} bytes: {self._reason(error)}")
-            done.append(start)
+        with self._current():
+            for start, length in pieces(address, size, PIN_BYTES):
+                error = self._runtime().cudaHostRegister(start, length, _PORTABLE)
+                if int(error):
+                    for registered in done:
+                        self._runtime().cudaHostUnregister(registered)
+                    raise OSError(f"cudaHostRegister of {length:,} bytes: {self._reason(error)}")
+                done.append(start)
 
     def unpin(self, address: int, size: int) -> None:
         """Undo it; never raises."""
-        with suppress(Exception):  # a driver that has failed: there is nothing left to undo
+        with suppress(Exception), self._current():  # a driver that has failed: there is nothing left to undo
             for start, _ in pieces(address, size, PIN_BYTES):
                 self._runtime().cudaHostUnregister(start)
+
+    def _current(self) -> AbstractContextManager[object]:
+        need_torch()
+        import torch  # noqa: PLC0415 - an extra
+
+        return torch.cuda.device(self._device)
 
     def _runtime(self) -> Any:
         if self._cudart is None:

@@ -73,7 +73,7 @@ class Device(Protocol):
         ...
 
     def free(self, region: Region) -> None:
-        """Give a region back. It can be taken again at once; copies to it wait until all that used it has ended.
+        """Give a region back. It can be taken again and written at once: nothing that used it computes any more.
 
         Raises:
             ValueError: it is not taken.

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arl_tangram.errors import ConfigurationError, UsageError
+from arl_tangram.errors import ConfigurationError, ServiceLostError, UsageError
 from arl_tangram.managers.gpu.backend import Place
 from arl_tangram.managers.gpu.device import Device
 from arl_tangram.managers.gpu.fake_device import FakeDevice
 from arl_tangram.managers.gpu.host_memory import HostMemory
 from arl_tangram.managers.gpu.manager import EvictionPolicy, GpuManager
+from arl_tangram.managers.gpu.pool import check_policy, check_services
 from arl_tangram.model.gpu import Footprint, HostedService
 from arl_tangram.model.quantities import bytes_of_gib, service_name, whole
 from arl_tangram.model.service import Service
@@ -95,7 +96,9 @@ class FakeBackend:
     def die(self, dop: int, error: Exception) -> None:
         """End a resident instance, as a server does that crashes: calls of actions that have it fail from now on."""
         del self._places[dop]
-        self._calls = {use for use in self._calls if use.dop != dop}
+        for use in [use for use in self._calls if use.dop == dop]:
+            use.is_lost = True
+            self._calls.discard(use)
         self._tell(dop, error)
 
     async def open(self, host: HostMemory, devices: Sequence[Device]) -> HostedService:
@@ -123,7 +126,13 @@ class FakeBackend:
         self._places[dop] = places
 
     def service(self, dop: int) -> FakeUse:
-        """Return what one action uses."""
+        """Return what one action uses.
+
+        Raises:
+            ServiceLostError: the instance has died.
+        """
+        if dop not in self._places:
+            raise ServiceLostError(f"{self.name}/{dop} has died")
         use = FakeUse(self, dop, tuple(place.device.name for place in self._places[dop]))
         self._calls.add(use)
         return use
@@ -134,9 +143,16 @@ class FakeBackend:
             self._calls.discard(service)
 
     async def call(self, use: FakeUse, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Answer a call."""
+        """Answer a call.
+
+        Raises:
+            ServiceLostError: the instance has died while the action had it.
+            UsageError: the action has ended.
+        """
+        if use.is_lost:
+            raise ServiceLostError(f"{self.name}/{use.dop} has died")
         if use not in self._calls:
-            raise UsageError(f"{self.name} has died, or is called by an action that has ended")
+            raise UsageError(f"{self.name} is called by an action that has ended")
         answer = self._declared.on_call(*args, **kwargs)
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -152,12 +168,14 @@ class FakeUse:
     Attributes:
         dop: on how many GPUs it is.
         devices: their names.
+        is_lost: whether the instance has died.
     """
 
     def __init__(self, backend: FakeBackend, dop: int, devices: tuple[str, ...]) -> None:
         self._backend = backend
         self.dop = dop
         self.devices = devices
+        self.is_lost = False
 
     @property
     def name(self) -> str:
@@ -178,6 +196,9 @@ class FakeGpuPool:
         gpus: how many there are.
         gib: GiB of each.
         policy: as in `GpuPool`.
+
+    Raises:
+        ConfigurationError: a value that is not possible, or two services of one name.
     """
 
     services: tuple[FakeService, ...]
@@ -187,10 +208,10 @@ class FakeGpuPool:
 
     def __init__(self, *services: FakeService, gpus: int = 1, gib: float = 80, policy: EvictionPolicy = "loss") -> None:
         for name, value in (
-            ("services", services),
+            ("services", check_services(services, "FakeGpuPool")),
             ("gpus", whole(gpus, "FakeGpuPool(gpus=)", ConfigurationError, least=1)),
             ("gib", gib),
-            ("policy", policy),
+            ("policy", check_policy(policy, "FakeGpuPool")),
         ):
             object.__setattr__(self, name, value)
 
@@ -207,7 +228,7 @@ class _FakeSource:
         self._gpus = gpus
         self._size = size
 
-    async def open(self, *, shared: bool) -> Sequence[Device]:
+    async def open(self, *, shared: bool, arenas: bool = True) -> Sequence[Device]:
         return [FakeDevice(f"fake:{number}", self._size) for number in range(self._gpus)]
 
     async def lend(self, names: Sequence[str]) -> Sequence[Device]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -96,12 +96,14 @@ class FreedPages:
     async def _drop(self, ranges: list[tuple[int, int]]) -> None:
         for start, stop in ranges:
             for piece in range(start, stop, PIECE_BYTES):
-                for first, last in self._free_pages(piece, min(piece + PIECE_BYTES, stop)):
-                    self._upkeep.begin(first, last, partial(self._pages.drop, first, last))
-                    await self._upkeep.done(first, last)
+                begin, until = piece, min(piece + PIECE_BYTES, stop)
+                while found := self._free_pages(begin, until):
+                    self._upkeep.begin(*found, partial(self._pages.drop, *found))
+                    await self._upkeep.done(*found)  # meanwhile, others take what was free
+                    begin = found[1]
 
-    def _free_pages(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the whole pages that are free now and have bytes of a range."""
+    def _free_pages(self, start: int, stop: int) -> tuple[int, int] | None:
+        """Return the first run of whole pages that are free now and have bytes of a range; None if there is none."""
         page = mmap.PAGESIZE
         for hole in self._arena.holes:
             first, last = max(start, hole.offset), min(stop, end(hole))
@@ -109,7 +111,8 @@ class FreedPages:
                 first = max(first // page * page, -(-hole.offset // page) * page)
                 last = min(-(-last // page) * page, end(hole) // page * page)
                 if first < last:
-                    yield first, last
+                    return first, last
+        return None
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

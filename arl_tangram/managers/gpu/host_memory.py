@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -121,13 +121,12 @@ class HostMemory:
             )
         self._reserved[name] = size
 
-    async def allocate(self, name: str, size: int, core_ids: Sequence[int] = ()) -> HostBuffer:
+    async def allocate(self, name: str, size: int) -> HostBuffer:
         """Allocate, fill and pin memory, off the loop.
 
         Args:
             name: for whom.
             size: in bytes.
-            core_ids: of the node whose memory it is to be; empty for any.
 
         Cancelling takes effect when the memory is there, and gives it back.
 
@@ -137,7 +136,7 @@ class HostMemory:
         """
         self.reserve(name, size)
         try:
-            return await finish_anyway(self._prepare(name, size, tuple(core_ids)))
+            return await finish_anyway(self._prepare(name, size))
         except BaseException:
             await self.release(name)
             raise
@@ -160,10 +159,10 @@ class HostMemory:
             await self.release(name)
         self._threads.close()
 
-    async def _prepare(self, name: str, size: int, core_ids: tuple[int, ...]) -> HostBuffer:
+    async def _prepare(self, name: str, size: int) -> HostBuffer:
         pages = Pages(size)
         pieces = _pieces(size)
-        fillers = [unstoppable(self._fill(pages, pieces, core_ids)) for _ in range(FILL_THREADS)]
+        fillers = [unstoppable(self._fill(pages, pieces)) for _ in range(FILL_THREADS)]
         await asyncio.wait(fillers)
         for filler in fillers:
             filler.result()
@@ -183,10 +182,10 @@ class HostMemory:
             return False
         return True
 
-    async def _fill(self, pages: Pages, pieces: Iterator[tuple[int, int]], core_ids: tuple[int, ...]) -> None:
+    async def _fill(self, pages: Pages, pieces: Iterator[tuple[int, int]]) -> None:
         """Fill one piece after the other; several tasks share the pieces."""
         for start, stop in pieces:
-            (await self._threads.run(partial(pages.fill, start, stop), core_ids)).result()
+            (await self._threads.run(partial(pages.fill, start, stop), ())).result()
 
     async def _give_back(self, buffer: HostBuffer) -> None:
         def unpin_and_drop() -> None:

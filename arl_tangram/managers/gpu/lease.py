@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from arl_tangram.errors import NoServiceError, UsageError
+from arl_tangram.errors import NoServiceError, ServiceLostError, UsageError
 from arl_tangram.managers.gpu.backend import Backend
-from arl_tangram.managers.gpu.hosted import ended
+from arl_tangram.managers.gpu.hosted import Stay, ended
 from arl_tangram.model.gpu import Seat
 from arl_tangram.model.service import Service
 
@@ -20,7 +20,7 @@ class GpuLease:
         devices: by which its devices are known outside: UUIDs of GPUs, or `cpu:0`.
     """
 
-    __slots__ = ("_backend", "_coming", "_on_release", "_released", "_service", "devices", "seat")
+    __slots__ = ("_backend", "_coming", "_on_release", "_released", "_service", "_stay", "devices", "seat")
 
     def __init__(
         self,
@@ -29,10 +29,13 @@ class GpuLease:
         coming: asyncio.Future[None],
         backend: Backend | None,
         on_release: Callable[[GpuLease], None],
+        *,
+        stay: Stay | None = None,
     ) -> None:
         self.seat = seat
         self.devices = devices
         self._coming = coming
+        self._stay = stay
         self._backend = backend
         self._on_release = on_release
         self._service: Service | None = None
@@ -55,6 +58,8 @@ class GpuLease:
             raise type(error)(str(error)) from error  # one of its own for each who waits
         if self._released:
             raise UsageError("a GPU lease is used after release()")
+        if self._stay is not None and self._stay.over:
+            raise ServiceLostError(f"{self.seat.instance} was restored, and has died since")
         if self._backend is not None and self._service is None and self.seat.instance is not None:
             self._service = self._backend.service(self.seat.instance.dop)
 

@@ -15,13 +15,14 @@ from arl_tangram.managers.gpu.device import Device
 from arl_tangram.managers.gpu.found import FoundGpus, Gpu, choose, find_gpus
 from arl_tangram.managers.gpu.free_memory import available_bytes
 from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.plain_gpu import PlainGpu
 from arl_tangram.managers.gpu.sizes import in_words
 from arl_tangram.model.quantities import GIB
 from arl_tangram.uninterrupted import finish_anyway
 
 AUTO = "auto"
 HOST_SHARE = 0.8
-"""Of what is available of the machine's memory when the pool is opened, if no budget is named."""
+"""Of what is available of the machine's memory when the pool is opened, CPU devices apart, if no budget is named."""
 
 _CPU = re.compile(r"(?P<name>cpu:\d{1,4}):(?P<size>\d+(\.\d+)?)(?P<unit>GiB|MiB)")
 
@@ -79,35 +80,42 @@ class MachineDevices:
         self._reserve = reserve
         self._host_bytes = host_bytes
         self._find = find
-        self._has_gpus = False
+        self._gpu: Device | None = None
+        self._arenas = True
+        self._cpu_bytes = 0
         self._notes: tuple[str, ...] = ()
 
-    async def open(self, *, shared: bool) -> Sequence[Device]:
+    async def open(self, *, shared: bool, arenas: bool = True) -> Sequence[Device]:
         """Open the devices of the pool.
 
         Args:
             shared: whether what is in use of a GPU may be that of the pool's own services.
+            arenas: whether any service is copied to arenas; if not, GPUs are opened without torch, here and in `lend`.
 
         Raises:
             ConfigurationError: there are none, or not those that were asked for.
             MissingExtraError: what they need is not installed.
         """
-        return await self._opened(self._names, shared=shared)
+        self._arenas = arenas
+        opened = await self._opened(self._names, shared=shared)
+        self._cpu_bytes = sum(device.capacity_bytes for device in opened if isinstance(device, CpuDevice))
+        return opened
 
     async def lend(self, names: Sequence[str]) -> Sequence[Device]:
         """Open other devices of this machine; raises as `open` does."""
         return await self._opened(check_names(names, "lend()"), shared=False)
 
     async def host_memory(self) -> HostMemory:
-        """Return the memory for services that are evicted; pinned if there are GPUs."""
+        """Return the memory for services that are evicted, after `open`; pinned if there are GPUs with arenas."""
         budget = self._host_bytes
         if budget is None:
-            budget = int(await anyio.to_thread.run_sync(available_bytes) * HOST_SHARE)
-        if not self._has_gpus:
+            available = await anyio.to_thread.run_sync(available_bytes)
+            budget = int(max(0, available - self._cpu_bytes) * HOST_SHARE)  # devices get their pages later
+        if self._gpu is None:
             return HostMemory(budget)
         from arl_tangram.managers.gpu.cuda_pinning import CudaPinner  # noqa: PLC0415 - for GPUs only
 
-        return HostMemory(budget, pinner=CudaPinner())
+        return HostMemory(budget, pinner=CudaPinner(self._gpu.torch_name))
 
     def notes(self) -> tuple[str, ...]:
         """Return what was left out of the GPUs, or is in use by others."""
@@ -149,10 +157,13 @@ class MachineDevices:
                 f"{gpu.uuid}: {in_words(has)} of {in_words(gpu.total_bytes)} can be used, and "
                 f"reserve={self._reserve:g} of all is to be left for what is computed: nothing is left for services"
             )
+        if not self._arenas:
+            return PlainGpu(gpu.uuid, f"cuda:{gpu.cuda_index}", size)
         from arl_tangram.managers.gpu.cuda_device import CudaDevice  # noqa: PLC0415 - for GPUs only
 
-        self._has_gpus = True
-        return await CudaDevice.open(gpu.uuid, size, cuda_index=gpu.cuda_index, vacated=shared)
+        opened = await CudaDevice.open(gpu.uuid, size, cuda_index=gpu.cuda_index, vacated=shared)
+        self._gpu = self._gpu or opened
+        return opened
 
 
 async def _check_memory(names: Sequence[str]) -> None:

@@ -12,11 +12,12 @@ from arl_tangram.managers.gpu.backend import Backend, DeclaredService
 from arl_tangram.managers.gpu.counts import Counts
 from arl_tangram.managers.gpu.device import Device
 from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.hosted import Hosted, Stage, ended
+from arl_tangram.managers.gpu.hosted import Hosted, Stage, Stay, ended
 from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.gpu.listener import GpuListener, Telling
 from arl_tangram.managers.gpu.loading import check, counted, load, with_whole_devices
 from arl_tangram.managers.gpu.nodes import Nodes
+from arl_tangram.managers.gpu.site import Site
 from arl_tangram.managers.gpu.sizes import in_words
 from arl_tangram.managers.gpu.source import DeviceSource
 from arl_tangram.managers.gpu.transitions import Transitions
@@ -60,8 +61,10 @@ class GpuManager:
         self._nodes = Nodes()
         self._transitions: Transitions | None = None
         self._leases: set[GpuLease] = set()
+        self._reclaiming: dict[int, asyncio.Task[None]] = {}  # by first number: what does not let go of lent devices
         self._is_started = False
         self._is_closed = False
+        self._is_over = False
 
     # Opening and closing.
 
@@ -78,14 +81,15 @@ class GpuManager:
             backend = self._backends[declared.name] = declared.backend()
             backend.on_lost(partial(self._lost, declared.name))
         keeps = any(backend.keeps_memory for backend in self._backends.values())
-        devices = await self._source.open(shared=keeps)
+        arenas = not all(backend.keeps_memory for backend in self._backends.values())
+        devices = await self._source.open(shared=keeps, arenas=arenas)
         self._nodes.open(devices)
         self._transitions = Transitions(self._nodes.sites, self._counts, self._telling)
         self._host = await self._source.host_memory()
         if keeps:
             await self._vacate()
         await self._load(devices, self._host)
-        if keeps and not all(backend.keeps_memory for backend in self._backends.values()):
+        if keeps and arenas:
             await self._occupy()
         self._is_started = True
 
@@ -140,6 +144,7 @@ class GpuManager:
 
     async def _close(self) -> None:
         self._telling.listener = None
+        await self._stop_reclaiming(*self._reclaiming)
         if self._transitions is not None:
             await self._transitions.aclose(CLOSE_S)
         for lease in list(self._leases):
@@ -148,6 +153,7 @@ class GpuManager:
         await _closed([site.device for site in self._nodes.sites if site.is_open])
         if self._host is not None:
             await self._host.aclose()
+        self._is_over = True
 
     # What there is.
 
@@ -160,6 +166,11 @@ class GpuManager:
     def services(self) -> tuple[HostedService, ...]:
         """What it hosts, as the scheduler is to count it."""
         return self._services
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all is closed, and all memory given back."""
+        return self._is_over
 
     def devices_of(self, chunk: Chunk) -> tuple[str, ...]:
         """Return by which names the devices of a chunk are known outside."""
@@ -175,29 +186,22 @@ class GpuManager:
 
     def describe(self) -> str:
         """Say in one line what there is."""
-        devices = [f"{site.device.name} {site.device.capacity_bytes / GIB:.1f} GiB" for site in self._nodes.sites]
+        sites = [site for site in self._nodes.sites if site.is_open]
+        devices = [f"{site.device.name} {site.device.capacity_bytes / GIB:.1f} GiB" for site in sites]
         if not devices:
             return "a GpuPool that is not started, so what it has is unknown"
         host = f", {self._host.used_bytes / GIB:.1f} GiB of host memory" if self._host is not None else ""
         return f"{', '.join(devices)}: {len(self._services)} services{host}, evicted by {self.policy}"
 
     def notes(self) -> tuple[str, ...]:
-        """Return lines for the report: what was left out of the devices, and what was swapped."""
-        lines = [
-            f"{name}: {counts.restores} restores in {counts.restore_s:.2f} s, {counts.hit_rate:.0%} of "
-            f"{counts.uses} uses without one"
-            + (f", {counts.failures} failed" if counts.failures else "")
-            + (f", lost {counts.losses} times" if counts.losses else "")
-            for name, counts in self._counts.read().items()
-            if counts.uses
-        ]
+        """Return lines for the report: what was left out of the devices, and what does not let go of its memory."""
         stuck = [
             f"{hosted.instance} was evicted and does not let go of {in_words(hosted.footprint.resident_bytes)} on "
             f"{', '.join(self.devices_of(hosted.there.chunk))}"
             for hosted in self._hosted.values()
             if hosted.stage is Stage.STUCK and hosted.there is not None
         ]
-        return (*self._source.notes(), *lines, *stuck)
+        return (*self._source.notes(), *stuck)
 
     # Decisions.
 
@@ -213,20 +217,23 @@ class GpuManager:
         for victim in seat.evicts:
             transitions.evict(self._hosted[victim])
         backend: Backend | None = None
+        stay: Stay | None = None
         if seat.instance is None:
             coming = transitions.empty(seat.chunk)
         else:
             hosted = self._hosted[seat.instance]
             backend = hosted.backend
-            self._counts.used(seat.instance.service)
+            self._counts.used(seat.instance.service, asked=seat.restores)
             if seat.restores:
-                coming = transitions.restore(hosted, seat.chunk).coming
+                stay = transitions.restore(hosted, seat.chunk)
+                coming = stay.coming
             elif hosted.stay is not None and not hosted.stay.over:
-                coming = hosted.stay.coming
+                stay = hosted.stay
+                coming = stay.coming
             else:
                 coming = asyncio.get_running_loop().create_future()
                 coming.set_exception(ServiceLostError(f"{seat.instance} is not there any more"))
-        lease = GpuLease(seat, self.devices_of(seat.chunk), coming, backend, self._leases.discard)
+        lease = GpuLease(seat, self.devices_of(seat.chunk), coming, backend, self._leases.discard, stay=stay)
         self._leases.add(lease)
         return lease
 
@@ -273,21 +280,48 @@ class GpuManager:
     async def reclaim(self, first: int) -> None:
         """Close the devices that were lent, once what is still resident on them is evicted; nobody may use it.
 
+        What is stuck there is tried again at once.
+
         Raises:
-            RestoreError: something is still on them; they stay open, and this may be called again.
+            RestoreError: something is still on them; they stay open until it lets go of them, which is tried from time
+                to time, and at once when this is called again.
         """
         transitions = self._running()
         sites = self._nodes.sites_of(first)
+        await self._stop_reclaiming(first)
+        if not sites[0].is_open:
+            return
+        tried: list[asyncio.Future[None]] = []
         for hosted in self._hosted.values():
             if hosted.stay is not None and any(site.number in hosted.stay.chunk.devices for site in sites):
                 transitions.evict(hosted)
-        await ended([future for site in sites for future in (*site.leaving, site.settled)])
+            if hosted.there is not None and any(site.number in hosted.there.chunk.devices for site in sites):
+                tried += transitions.try_again(hosted)
+        await ended([*tried, *(future for site in sites for future in (*site.leaving, site.settled))])
         if left := [site for site in sites if site.has_residents]:
             held = "; ".join(f"{site.device.name} has {site.in_words()}" for site in left)
+            self._reclaiming[first] = asyncio.get_running_loop().create_task(self._reclaim_later(sites))
             raise RestoreError(f"devices that were lent cannot be given back: {held}")
-        for site in sites:
-            site.is_open = False
-        await finish_anyway(_closed([site.device for site in sites]))
+        await finish_anyway(_given_back(sites))
+
+    async def _reclaim_later(self, sites: Sequence[Site]) -> None:
+        """Close devices as soon as nothing is on them any more."""
+        while left := [site for site in sites if site.has_residents]:
+            await left[0].change()
+        await finish_anyway(_given_back(sites))
+
+    async def _stop_reclaiming(self, *firsts: int) -> None:
+        """Wait no longer for what is on devices; those that are being closed are closed afterwards."""
+        tasks = [self._reclaiming.pop(first) for first in firsts if first in self._reclaiming]
+        for task in tasks:
+            task.cancel()
+        await ended(tasks)
+
+
+async def _given_back(sites: Sequence[Site]) -> None:
+    for site in sites:
+        site.is_open = False
+    await _closed([site.device for site in sites])
 
 
 async def _closed(devices: Sequence[Device]) -> None:

@@ -40,8 +40,9 @@ class Nodes:
         if twice := [device.name for device in devices if device.name in here]:
             raise ConfigurationError(f"{', '.join(twice)} cannot be lent to a pool that has it already")
         node = _node("lent", devices)
-        for first, other in self._numbered():
-            if other == node and not self.sites[first].is_open:
+        for index, (first, other) in enumerate(self._numbered()):
+            if _names(other) == _names(node) and not self.sites[first].is_open:
+                self._nodes[index] = node  # what can be had of the same devices may be more or less than before
                 for site, device in zip(self.sites_of(first), devices, strict=True):
                     site.device, site.is_open, site.is_away = device, True, False
                 return first, node
@@ -63,6 +64,10 @@ class Nodes:
         for node in self._nodes:
             yield first, node
             first += len(node.devices)
+
+
+def _names(node: GpuNode) -> tuple[str, ...]:
+    return tuple(device.name for device in node.devices)
 
 
 def _node(name: str, devices: Sequence[Device]) -> GpuNode:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,7 +121,8 @@ class Packing:
     def attach(self, memory: torch.Tensor) -> None:
         """Let the tensors lie in memory (`uint8`) that begins with their packed bytes."""
         # A storage of its own over the same bytes: the uses of the arena's say nothing about one module.
-        own = from_dlpack(memory[: self.size_bytes])
+        with _current(memory.device):  # torch hands over no memory of a GPU that is not the current one
+            own = from_dlpack(memory[: self.size_bytes])
         storage = own.untyped_storage()
         self._memory = _Memory(own, torch._C._storage_Use_Count(storage._cdata))
         for tensor, lies in zip(self._tensors, self._layout.tensors, strict=True):
@@ -164,6 +166,10 @@ def checksums(memory: torch.Tensor) -> torch.Tensor:
     pieces = words.numel() // _PIECE_WORDS
     whole = words[: pieces * _PIECE_WORDS].view(pieces, _PIECE_WORDS).sum(dim=1)
     return torch.cat([whole, words[pieces * _PIECE_WORDS :].sum().reshape(1)])
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _view(storage: torch.UntypedStorage, lies: _Lies) -> torch.Tensor:

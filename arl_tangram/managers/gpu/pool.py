@@ -54,9 +54,9 @@ class GpuPool:
         reserve: float = 0.15,
     ) -> None:
         for name, value in (
-            ("services", _services(services)),
+            ("services", check_services(services, "GpuPool")),
             ("devices", devices if devices == AUTO else check_names(devices, "GpuPool(devices=)")),
-            ("policy", _policy(policy)),
+            ("policy", check_policy(policy)),
             ("host_gib", host_gib),
             ("reserve", _reserve(reserve)),
             ("_host_bytes", _host_bytes(host_gib)),
@@ -70,20 +70,22 @@ class GpuPool:
         return GpuManager(self.services, source, policy=self.policy)
 
 
-def _services(services: tuple[object, ...]) -> tuple[DeclaredService, ...]:
+def check_services(services: tuple[object, ...], where: str) -> tuple[DeclaredService, ...]:
+    """Check that these are services with names of their own; `where` begins messages."""
     names: list[str] = []
     for service in services:
         if isinstance(service, type) or not callable(getattr(service, "backend", None)):
-            raise ConfigurationError(f"GpuPool() takes services, such as TorchService(...), not {service!r}")
+            raise ConfigurationError(f"{where}() takes services, such as TorchService(...), not {service!r}")
         names.append(cast(DeclaredService, service).name)
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise ConfigurationError(f"GpuPool(): two services have the name {twice[0]!r}")
+        raise ConfigurationError(f"{where}(): two services have the name {twice[0]!r}")
     return cast("tuple[DeclaredService, ...]", services)
 
 
-def _policy(policy: EvictionPolicy) -> EvictionPolicy:
+def check_policy(policy: EvictionPolicy, where: str = "GpuPool") -> EvictionPolicy:
+    """Check that there is such a policy; `where` begins the message."""
     if policy not in POLICIES:
-        raise ConfigurationError(f"GpuPool(policy={policy!r}): there are 'loss', 'lru' and 'gdsf'")
+        raise ConfigurationError(f"{where}(policy={policy!r}): there are 'loss', 'lru' and 'gdsf'")
     return policy
 
 

@@ -34,10 +34,12 @@ class Room:
         """Give a stay its places, device by device; what there is of them when this fails is not given back.
 
         Raises:
-            RestoreError: there is not enough memory, since something that was evicted still has it.
+            RestoreError: there is not enough memory, since something that was evicted still has it; or not in one
+                piece, and what would have to be moved cannot be.
             OSError: the memory of a device cannot be taken back from others.
         """
         needs = hosted.footprint.peak_bytes
+        fixed: set[Hosted] = set()
         for site in sites:
             if not site.is_open:
                 raise RestoreError(f"{site.device.name} was taken back by who had lent it")
@@ -52,18 +54,21 @@ class Room:
                 await _vacate(site)
                 stay.places.append(Place(site.device, None))
             else:
-                stay.places.append(Place(site.device, await self._region(site, hosted)))
+                stay.places.append(Place(site.device, await self._region(site, hosted, fixed)))
 
-    async def _region(self, site: Site, hosted: Hosted) -> Region:
+    async def _region(self, site: Site, hosted: Hosted, fixed: set[Hosted]) -> Region:
+        """Take a region; what cannot be moved is added to `fixed` and not tried again: that would go on for ever."""
         if site.is_away:
             await site.device.occupy()
             site.is_away = False
         size = hosted.region_bytes
         while (region := site.device.allocate(size)) is None:
-            movable = site.movable()
+            movable = {region: other for region, other in site.movable().items() if other not in fixed}
             if moves := site.device.make_room(size, movable):
                 # Only the first of them: what is evicted meanwhile may make the others unnecessary.
-                await self._move(site, movable[moves[0].source], moves[0].target)
+                other = movable[moves[0].source]
+                if not await self._move(site, other, moves[0].target):
+                    fixed.add(other)
             elif any(other.is_passing for other in site.used if other is not hosted):
                 await site.change()
             else:
@@ -73,8 +78,8 @@ class Room:
                 )
         return region
 
-    async def _move(self, site: Site, hosted: Hosted, target: Region) -> None:
-        """Move a resident to another region of a device; if that fails, restore it where it is."""
+    async def _move(self, site: Site, hosted: Hosted, target: Region) -> bool:
+        """Move a resident to another region of a device, and tell whether it was; if not, restore it where it is."""
         stay = hosted.there
         assert stay is not None
         moved = [Place(p.device, target if p.device is site.device else p.region) for p in stay.places]
@@ -86,12 +91,17 @@ class Room:
             except Exception as error:  # noqa: BLE001 - whatever it was, the weights are still in host memory
                 _logger.warning("%s could not be moved on %s: %s", hosted.instance, site.device.name, error)
                 await hosted.backend.restore(hosted.instance.dop, stay.places)
+                has_moved = False
             else:
+                has_moved = True
                 stay.places = moved
                 self._counts.moved(hosted.instance.service)
             hosted.stage = Stage.RESIDENT
         except Exception as error:  # noqa: BLE001 - told as a loss
             self._evictions.dies(hosted, error)
+            return False
+        else:
+            return has_moved
         finally:
             last.set_result(None)
             self._evictions.changed(stay.chunk)  # others may wait for it on its other devices

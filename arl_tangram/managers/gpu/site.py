@@ -12,9 +12,9 @@ from arl_tangram.managers.gpu.sizes import in_words
 class Site:
     """One device.
 
-    Who comes takes memory in the order of decisions, once all that was to leave by then has left. Then everything fits
-    that was decided: the scheduler has counted it. Nobody ever waits for a decision that was made later, so that there
-    is no circle of waiting.
+    Who comes takes memory in the order in which they came in line, once all that was to leave by then has left. Then
+    everything fits that was decided: the scheduler has counted it. That order is the one of decisions, but for who has
+    to leave other devices first. Nobody ever waits for who is behind, so that there is no circle of waiting.
 
     Attributes:
         number: of the device, over all nodes.

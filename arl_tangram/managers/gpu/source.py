@@ -12,12 +12,13 @@ from arl_tangram.managers.gpu.host_memory import HostMemory
 class DeviceSource(Protocol):
     """Opens devices; for one event loop."""
 
-    async def open(self, *, shared: bool) -> Sequence[Device]:
+    async def open(self, *, shared: bool, arenas: bool = True) -> Sequence[Device]:
         """Open the devices of the pool, neighbours near each other. If it fails, none of them is open.
 
         Args:
             shared: whether services of the pool have memory of them outside of the arenas, as engines do, perhaps now
                 already: it is part of what the pool has, and arenas take it only when they are told to.
+            arenas: whether any service is copied to arenas; if not, those of GPUs take no memory, here and in `lend`.
 
         Raises:
             ConfigurationError: there are none, or not those that were asked for.

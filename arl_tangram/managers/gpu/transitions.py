@@ -1,13 +1,14 @@
 """Make real what the scheduler has decided: evictions, restores, and devices that are given to a process.
 
 Decisions come in order, and are made real by tasks that nobody cancels. Each waits for what was decided before it and
-concerns it, never for what was decided later:
+concerns it, or took its place in line before it; never for who is behind it, so that there is no circle of waiting:
 
 - an eviction waits for the transition of its instance before it;
-- a restore waits for the transition of its instance before it, for all evictions on its devices that were decided
-  before it, and for all who were decided before it to have their memory there. Then it takes its own, device by device:
-  as the scheduler has counted it, it fits. Then it is copied, one after the other on each device, so that the first is
-  there as soon as can be;
+- a restore first waits for the transition of its instance before it, and holds up nobody while it does: that may be an
+  eviction from other devices which takes long. Then it takes its place in line on its devices: behind all evictions
+  there that were decided by then, and all who have a place already. Then it takes its memory, device by device: as the
+  scheduler has counted it, it fits. Then it is copied, one after the other on each device, so that the first is there
+  as soon as can be;
 - devices for a process wait in the same way, and then have the memory of their arenas given up. Who comes next takes it
   back.
 
@@ -22,7 +23,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from contextvars import Context
 from typing import Any
 
-from arl_tangram.errors import RestoreError, ShutdownError, TangramError
+from arl_tangram.errors import RestoreError, ServiceLostError, ShutdownError, TangramError
 from arl_tangram.managers.gpu.backend import StillHeldError
 from arl_tangram.managers.gpu.counts import Counts
 from arl_tangram.managers.gpu.evictions import Evictions
@@ -33,6 +34,8 @@ from arl_tangram.managers.gpu.site import Site
 from arl_tangram.model.gpu import Chunk
 
 Before = Iterable["asyncio.Future[None] | None"]
+Turn = tuple[Before, "asyncio.Future[None]"]
+"""A place in line on devices: what has to be over before it, and what is to be done when it is."""
 
 _logger = logging.getLogger("arl_tangram")
 
@@ -60,12 +63,12 @@ class Transitions:
 
     def restore(self, hosted: Hosted, chunk: Chunk) -> Stay:
         """Begin a stay of an instance on a chunk."""
-        sites = self._of(chunk)
         stay = Stay(chunk, self._outcome())
-        before, settled = self._comes(sites)
-        before.append(hosted.last)
+        is_free = (hosted.last is None or hosted.last.done()) and hosted.stage is not Stage.STUCK
+        turn = self._comes(self._of(chunk)) if is_free else None
+        restore = self._restore(hosted, stay, hosted.last, turn)
         hosted.stay = stay
-        hosted.last = self._begin(self._restore(hosted, stay, before, settled), f"restore {hosted.instance}")
+        hosted.last = self._begin(restore, f"restore {hosted.instance}")
         return stay
 
     def evict(self, hosted: Hosted) -> None:
@@ -78,6 +81,12 @@ class Transitions:
         for site in self._of(stay.chunk):
             site.leaving.add(task)
             task.add_done_callback(site.leaving.discard)
+
+    def try_again(self, hosted: Hosted) -> list[asyncio.Future[None]]:
+        """Evict at once what is stuck, unless that is under way; return what is done when it was tried, if anything."""
+        if hosted.stage is Stage.STUCK and (hosted.last is None or hosted.last.done()):
+            self._evict_again(hosted)
+        return [] if hosted.last is None else [hosted.last]
 
     def empty(self, chunk: Chunk) -> asyncio.Future[None]:
         """Give devices to a process, once nothing is on them; return what is done then, or fails."""
@@ -110,7 +119,7 @@ class Transitions:
     def _of(self, chunk: Chunk) -> list[Site]:
         return [self._sites[number] for number in chunk.devices]
 
-    def _comes(self, sites: Sequence[Site]) -> tuple[list[asyncio.Future[None] | None], asyncio.Future[None]]:
+    def _comes(self, sites: Sequence[Site]) -> Turn:
         """Let somebody be the next to take memory of devices.
 
         Returns:
@@ -142,14 +151,16 @@ class Transitions:
 
     # Making them real.
 
-    async def _restore(self, hosted: Hosted, stay: Stay, before: Before, settled: asyncio.Future[None]) -> None:
+    async def _restore(self, hosted: Hosted, stay: Stay, last: asyncio.Future[None] | None, turn: Turn | None) -> None:
         sites = self._of(stay.chunk)
         try:
+            if turn is None:
+                await self._leave(hosted, stay, last)
+                turn = self._comes(sites)
+            before, settled = turn
             try:
                 await ended(before)
                 self._check_open()
-                if hosted.stage is Stage.STUCK:
-                    await self._evictions.let_go(hosted)
                 hosted.stage, hosted.there, hosted.died = Stage.RESTORING, stay, None
                 await self._room.take(hosted, stay, sites)
                 earlier, copied = self._copies(hosted, sites)
@@ -174,6 +185,20 @@ class Transitions:
         if not stay.over:
             self._telling.restored(hosted.instance, took_s)
         stay.coming.set_result(None)
+
+    async def _leave(self, hosted: Hosted, stay: Stay, last: asyncio.Future[None] | None) -> None:
+        """Wait until an instance is nowhere, so that it can be restored; nobody is behind it meanwhile.
+
+        Raises:
+            ServiceLostError: it was decided meanwhile to evict it. Somebody in line may wait for that eviction, which
+                waits for this restore: behind them, it would wait for itself.
+        """
+        await ended([last])
+        self._check_open()
+        if hosted.stage is Stage.STUCK:
+            await self._evictions.let_go(hosted)
+        if stay.over:
+            raise ServiceLostError(f"{hosted.instance} was to be evicted before it was restored")
 
     async def _bring(self, hosted: Hosted, stay: Stay) -> float:
         """Restore an instance to its places; return how long that took."""

@@ -36,13 +36,14 @@ class Asking:
 
     def find(self, request: SeatRequest, now_s: float, upcoming: Sequence[str], *, may_place: bool) -> Seat | None:
         """Return the best seat for one; see `Seats.find`."""
-        if self._nothing_since != self._residency.version or self._troubles.any:  # after failures, time changes it, too
+        lasts = not self._troubles.any(now_s)  # soon after failures, time changes it, too
+        if self._nothing_since != self._residency.version or not lasts:
             self._nothing.clear()
             self._nothing_since = self._residency.version
         elif (request.action_id, may_place) in self._nothing:
             return None
         seat = self._best(request, now_s, upcoming, may_place=may_place)
-        if seat is None and not (may_place and self.spared(request, now_s, upcoming)):
+        if seat is None and lasts and not (may_place and self.spared(request, now_s, upcoming)):
             self._nothing.add((request.action_id, may_place))
         return seat
 

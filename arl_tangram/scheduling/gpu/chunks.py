@@ -36,16 +36,12 @@ class Chunks:
 
     Attributes:
         capacities: bytes of each device, as declared.
-        names: of each device.
-        nodes: for each device, the index of its node.
     """
 
-    __slots__ = ("_by_size", "_largest", "capacities", "names", "nodes")
+    __slots__ = ("_by_size", "_largest", "capacities")
 
     def __init__(self, nodes: Sequence[GpuNode]) -> None:
         self.capacities = tuple([device.capacity_bytes for node in nodes for device in node.devices])
-        self.names = tuple([device.name for node in nodes for device in node.devices])
-        self.nodes = tuple([number for number, node in enumerate(nodes) for _ in node.devices])
         self._largest = tuple(_largest(nodes))
         by_size: dict[int, list[Chunk]] = {size: [] for size in SIZES}
         for largest in self._largest:
@@ -67,13 +63,6 @@ class Chunks:
         for largest in self._largest:
             found.extend(_whole(largest, devices))
         return tuple(found)
-
-    def counts(self, devices: Container[int]) -> tuple[tuple[int, ...], ...]:
-        """Return the occupancy: for each node, how many of its largest chunks that are free have each of `SIZES`."""
-        counts = [[0] * len(SIZES) for _ in range(1 + max(self.nodes, default=-1))]
-        for chunk in self.free(devices):
-            counts[self.nodes[chunk.first]][SIZES.index(chunk.size)] += 1
-        return tuple(map(tuple, counts))
 
 
 def _largest(nodes: Sequence[GpuNode]) -> Iterator[Chunk]:

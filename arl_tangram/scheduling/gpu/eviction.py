@@ -79,11 +79,6 @@ class Eviction(Values, Protocol):
     It draws nothing and reads no clock.
     """
 
-    @property
-    def name(self) -> str:
-        """What it is called in a report."""
-        ...
-
     def used(self, resident: Resident) -> None:
         """An action takes a seat at an instance, which is resident or being restored for it: one request."""
         ...
@@ -113,17 +108,14 @@ class Loss:
     """The least expected seconds lost by restoring again; see the top of this module.
 
     Args:
-        window: how many of those who wait are looked at.
         half_life: requests after which a use counts half.
     """
 
-    name = "loss"
     in_seconds = True
 
-    __slots__ = ("_kept", "_now", "_rates", "_window")
+    __slots__ = ("_kept", "_now", "_rates")
 
-    def __init__(self, *, window: int = WINDOW, half_life: float = HALF_LIFE) -> None:
-        self._window = window
+    def __init__(self, *, half_life: float = HALF_LIFE) -> None:
         self._kept = 0.5 ** (1 / half_life)
         self._now = 0
         self._rates: dict[Instance, tuple[float, int]] = {}
@@ -142,7 +134,7 @@ class Loss:
 
     def values(self, residents: Sequence[Resident], upcoming: Sequence[str]) -> list[float]:
         """Return expected seconds lost."""
-        seen = upcoming[: self._window]
+        seen = upcoming[:WINDOW]
         distances: dict[str, int] = {}
         for distance, service in enumerate(seen, start=1):
             distances.setdefault(service, distance)
@@ -165,7 +157,6 @@ class Lru:
     An instance is in use until its last action has ended, so its age counts from then.
     """
 
-    name = "lru"
     in_seconds = False
 
     __slots__ = ("_last", "_now")
@@ -202,7 +193,6 @@ class Lru:
 class Gdsf:
     """What has the least credit goes: uses × restore time, less what each byte has lost since the last use."""
 
-    name = "gdsf"
     in_seconds = False
 
     __slots__ = ("_inflation", "_priorities", "_uses")

@@ -114,9 +114,12 @@ class Goals:
         return wishes
 
     def _barred_to_come(self, request: SeatRequest, kept: Collection[int], sizes: Sequence[int]) -> int:
-        """Return the bits of the devices that are away, or where these actions keep others from computing."""
-        residency = self._residency
-        barred = sum([1 << device for device in range(len(sizes)) if residency.left(device, sizes) is None])
+        """Return the bits of the devices that it cannot have: away, not to be emptied, or kept by these actions."""
+        residency, is_body = self._residency, request.service is None
+        barred = 0
+        for device in range(len(sizes)):
+            if residency.left(device, sizes) is None or (is_body and residency.is_lowered(device, sizes)):
+                barred |= 1 << device
         if kept:
             barred |= sum([1 << device for device, (holder, _) in residency.holders.items() if holder in kept])
             exclusive = request.service is not None and residency.services[request.service].exclusive

@@ -116,7 +116,7 @@ class Places:
         barred = self._barred(request)
         for instance, chunks, cost_s in self.placeable(request):
             free = [c for c in chunks if not barred & bits_of(c) and (allowed is None or allowed(c))]
-            if instance is not None and self._troubles.any:
+            if instance is not None and self._troubles.any(now_s):
                 free = [c for c in free if not self.is_bad(instance, c, now_s)]
             if free:
                 needs = None if instance is None else self._residency.needs(instance)
@@ -203,7 +203,11 @@ class Places:
         """Return the bits of the devices where nothing can be placed for an action now, whatever goes."""
         residency = self._residency
         closed = [d for d in range(len(residency.target)) if d in residency.holders or residency.short(d)]
-        barred = sum([1 << device for device in closed])
+        if request.service is None:  # what has to be empty cannot be where something is that does not go
+            closed += [d for d in range(len(residency.target)) if residency.is_lowered(d, residency.target)]
+        barred = 0
+        for device in closed:
+            barred |= 1 << device
         if request.service is not None:
             exclusive = residency.services[request.service].exclusive
             for copy in residency.copies.values():

@@ -153,7 +153,12 @@ class Residency:
         self.version += 1
 
     def resize(self, device: int, capacity: int) -> None:
-        """A device is to have so many bytes for services for the moment; more than were declared are here to stay."""
+        """A device is to have so many bytes for services for the moment; more than were declared are here to stay.
+
+        One that goes away, or is away, stays at none until `declare` says otherwise.
+        """
+        if not self.declared[device]:
+            return
         self.target[device] = capacity
         self.declared[device] = max(capacity, self.declared[device])
         self.version += 1
@@ -185,6 +190,10 @@ class Residency:
     def short(self, device: int) -> bool:
         """Whether a device has to lose something before anybody new may sit there."""
         return self.room(device) < 0 or not self.target[device]
+
+    def is_lowered(self, device: int, sizes: Sequence[int]) -> bool:
+        """Whether a device of this size has less than it is to have: something on it is not known here."""
+        return sizes[device] < self.declared[device]
 
     def on(self, devices: Iterable[int]) -> list[Copy]:
         """What is on any of these devices, each once, in order of device and placing."""
@@ -249,7 +258,7 @@ class Residency:
         self.version += 1
 
     def unsit(self, action_id: int) -> None:
-        """Take back the last seat that was taken, with what it did: all is as it was, but for `version`."""
+        """Take back the last seat that was taken: all is as it was, but for `version` and the order of `copies`."""
         sitting = self.sittings[action_id]
         self.rise(action_id)
         if sitting.seat.restores and sitting.copy is not None:

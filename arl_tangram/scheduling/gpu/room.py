@@ -13,7 +13,7 @@ from arl_tangram.scheduling.gpu.restore_times import RestoreTimes
 
 @dataclass(frozen=True, slots=True)
 class DeviceRoom:
-    """A `victims.Room` of plain values."""
+    """A `covering.Room` of plain values."""
 
     capacity: Sequence[int]
     used: Sequence[int]

@@ -12,7 +12,7 @@ A `gpu=` body takes a chunk for itself. The rules:
 3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service. Others go on
    joining what is there, also what is idle and could go for it, until its patience is over (`patience`) and it claims a
    chunk (`claims`).
-4. Where a restore has failed is not tried again for a while, and an action gives up after a few (`troubles`).
+4. Where a restore has failed is not tried again for a while, and an action gives up if nowhere is left (`troubles`).
 
 A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `restored`, `failed`, `lost`,
 `set_capacity`, `lend` and `reclaim` those who wait should be looked at again.
@@ -114,7 +114,7 @@ class Seats:
             upcoming: the services of those who wait behind it, in order.
         """
         action_id = request.action_id
-        if action_id not in self._claims or self._troubles.any:
+        if action_id not in self._claims or self._troubles.any(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
                 self._forget_claim(action_id)
@@ -131,10 +131,8 @@ class Seats:
         return Wait(True, min([at_s for at_s in times if at_s is not None], default=None))
 
     def hopeless(self, request: SeatRequest, now_s: float) -> bool:
-        """Whether an action that has found nothing is to give up, because the restores for it have failed."""
-        if not self._troubles.tries(request.action_id):
-            return False
-        return self._troubles.gives_up(request.action_id) or self._places.are_all_bad(request, now_s)
+        """Whether an action that has found nothing is to give up: a restore for it has failed, and nowhere is left."""
+        return self._troubles.has_tried(request.action_id) and self._places.are_all_bad(request, now_s)
 
     def forget(self, action_id: int) -> None:
         """An action waits no more."""
@@ -219,7 +217,7 @@ class Seats:
         """Let services have so many bytes of a device for the moment.
 
         What is idle goes as far as needed, and nobody new sits there until enough has gone. Whoever needs more waits
-        until it is there again.
+        until it is there again. A device that was reclaimed has none, whatever is said of it, until it is lent again.
         """
         self._residency.resize(device, capacity_bytes)
         self._shrink()

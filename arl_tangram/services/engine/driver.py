@@ -35,7 +35,8 @@ class Engine:
         check: asks it the question whose answer is known; raises `RemoteFault`, or `RestoreError` for another answer.
         server: for one that we start and end; None for somebody else's.
         limits: how long things may take.
-        on_death: told, with the reason, that it has died while it was awake and nothing was under way.
+        on_death: told, with the reason, that it has died while it was awake and nothing was under way: by then, all of
+            a server of ours is gone, unless it is a `StillHeldError`.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Engine:
         self._name = name
         self._remote = remote
         self._devices = devices
+        self._meter = meter
         self._server = server
         self._limits = limits
         self._on_death = on_death
@@ -123,8 +125,21 @@ class Engine:
         self._transitions.died(why)
         was_awake = self._course.died()
         self._advance()
-        if was_awake:
-            self._on_death(ServiceLostError(f"{self._name}: its engine died: {why}"))
+        error = ServiceLostError(f"{self._name}: its engine died: {why}")
+        if self._server is not None:
+            self.begin(self._bury(self._server, error, was_awake=was_awake))
+        elif was_awake:
+            self._on_death(error)
+
+    async def _bury(self, server: OwnServer, error: Exception, *, was_awake: bool) -> None:
+        """End what a server of ours has left, then tell, unless a transition has found that out meanwhile."""
+        try:
+            await server.stop()
+            self._meter.ended()
+        except StillHeldError as held:
+            error = StillHeldError(f"{error}; {held}")
+        if was_awake and self._course.state is State.LOST:
+            self._on_death(error)
 
     def suspect(self) -> asyncio.Task[Any]:
         """A call ended without a proper answer: look whether the server is still alive, in bounded time."""
@@ -156,7 +171,10 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
-            await self._server.stop()
+            try:
+                await self._server.stop()
+            except StillHeldError as error:
+                _logger.error("%s", error)
         for wish, _ in self._waiting:
             wish.end(RestoreError(f"{self._name}: its pool was closed"))
         self._settle()
@@ -249,6 +267,10 @@ class Engine:
             await stack.enter_async_context(turn(self._devices))
             self._turn = stack
             try:
-                return await transition()
+                before = await self._meter.free()
+                try:
+                    return await transition()
+                finally:
+                    await self._meter.changed(before)
             finally:
                 self._turn = None

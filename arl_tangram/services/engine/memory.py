@@ -20,6 +20,8 @@ _STEP_S = 0.05
 # Drivers round, and other processes allocate a little: what is missing of the expectation without being a lie.
 _TOLERATED = 0.1
 
+# What engines have taken of devices since they were first measured, each in its turns.
+_taken: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, WeakKeyDictionary[Meter, int]]] = WeakKeyDictionary()
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
@@ -34,7 +36,7 @@ async def turn(devices: Sequence[str]) -> AsyncGenerator[None]:
 
 
 class Meter:
-    """Measures what an engine gives up on each of its devices.
+    """Measures what an engine gives up on each of its devices, whatever others do there between its turns.
 
     Args:
         devices: their names.
@@ -52,7 +54,40 @@ class Meter:
         return self._memory_of is not None
 
     async def free(self) -> tuple[int, ...] | None:
-        """Return what is free on each device; None if it cannot be measured."""
+        """Return what would be free on each device, had no other engine changed what it has there.
+
+        So what is measured now can be compared with what was measured in another turn. None if it cannot be measured.
+        """
+        measured = await self._measured()
+        if measured is None:
+            return None
+        return tuple(free + self._of_others(name) for name, free in zip(self._devices, measured, strict=True))
+
+    async def changed(self, before: tuple[int, ...] | None) -> None:
+        """Keep, for others, what this engine has taken of its devices, or given up, in its turn that ends.
+
+        Args:
+            before: what was free when the turn began.
+        """
+        now = await self.free()
+        if before is None or now is None:
+            return
+        for name, was, free in zip(self._devices, before, now, strict=True):
+            taken = self._books(name)
+            taken[self] = taken.get(self, 0) + was - free
+
+    def ended(self) -> None:
+        """All of this engine has ended between its turns, and it was first measured before it began."""
+        for name in self._devices:
+            self._books(name).pop(self, None)
+
+    def _of_others(self, name: str) -> int:
+        return sum(size for meter, size in self._books(name).items() if meter is not self)
+
+    def _books(self, name: str) -> WeakKeyDictionary[Meter, int]:
+        return _taken.setdefault(asyncio.get_running_loop(), {}).setdefault(name, WeakKeyDictionary())
+
+    async def _measured(self) -> tuple[int, ...] | None:
         memory_of = self._memory_of
         if memory_of is None:
             return None

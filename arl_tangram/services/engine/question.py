@@ -57,6 +57,8 @@ class Question:
             asking.cancel()
             await asyncio.wait([asking])
         answer: object = asking.result()
+        if answer is None:  # it would tell nothing of what comes back
+            raise RefusedFault(f"{probe.path} was answered with nothing", 200)
         if aborted(answer):
             raise RefusedFault(f"{probe.path} was cut off (finish_reason 'abort')", 503)
         return answer

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from arl_tangram.errors import RestoreError
+from arl_tangram.managers.gpu.backend import StillHeldError
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.remote import Door
 from arl_tangram.services.launching import Server
@@ -50,6 +51,7 @@ class LaunchedServer:
         self._limits = limits
         self._on_end = on_end
         self._server: Server | None = None
+        self._left: Server | None = None  # one that was to end, and is not known to be gone
 
     @property
     def is_alive(self) -> bool:
@@ -61,6 +63,7 @@ class LaunchedServer:
 
         Raises:
             RestoreError: it cannot be started, has ended, or is not ready in time; nothing is left of it.
+            StillHeldError: the same, or the one before is still there, and something cannot be killed now.
         """
         await self.stop()
         port = free_port()
@@ -78,10 +81,18 @@ class LaunchedServer:
         server.ended.add_done_callback(lambda ended: self._heard(server, ended))
 
     async def stop(self) -> None:
-        """End it and all that it has started; bounded."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(self._limits.stop_s)
+        """End it and all that it has started; bounded.
+
+        Raises:
+            StillHeldError: something of it cannot be killed now; the next call tries again.
+        """
+        server, self._server = self._server or self._left, None
+        self._left = server
+        if server is None:
+            return
+        if not await server.stop(self._limits.stop_s):
+            raise StillHeldError(f"{self._name}: something of its server cannot be killed now")
+        self._left = None
 
     def _heard(self, server: Server, ended: asyncio.Future[int | None]) -> None:
         if server is not self._server or ended.cancelled():

@@ -1,7 +1,7 @@
 """The transitions of one engine: what a server is asked, what may come of it, and what is done about it.
 
-A server of ours that fails is ended, which frees its memory for certain, and is started anew when it is needed; about
-somebody else's, no more is said than what was seen.
+A server of ours that fails is ended, and is started anew when it is needed; about somebody else's, no more is said than
+what was seen. Of both, memory counts as free when it was measured to be so, where it can be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class OwnServer(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End it and all that it has started; bounded."""
+        """End it and all that it has started; bounded.
+
+        Raises:
+            StillHeldError: something of it cannot be killed now.
+        """
         ...
 
 
@@ -92,7 +96,7 @@ class Transitions:
         self._limits = limits
         self._patience = patience
         self._is_known = False  # whether it is in the state that it was seen in last; not so before the first look
-        self._before: tuple[int, ...] | None = None  # what was free before it was told to sleep the last time
+        self._before: tuple[int, ...] | None = None  # what was free, or would have been, when it was last awake
         self._owes = False  # whether it fell asleep and did not free its memory, as far as was seen
         self._death = ""
 
@@ -109,8 +113,7 @@ class Transitions:
         """Make it give up its memory; nobody uses it."""
         if not self._is_known:
             if self._server is not None:
-                await self._server.stop()
-                return State.LOST, None
+                return await self._ended()
             match await self._remote.look():
                 case Seen.GONE:
                     return State.LOST, None
@@ -145,8 +148,7 @@ class Transitions:
 
     async def _freed(self) -> Outcome:
         """It says that it sleeps: see what is free now."""
-        error = await self._missing()
-        self._owes = error is not None
+        error = await self._missing("its engine says that it sleeps")
         if error is None:
             return State.ASLEEP, None
         if self._server is None:
@@ -160,17 +162,21 @@ class Transitions:
         assert self._server is not None
         was_alive = await self._remote.look() is not Seen.GONE
         await self._server.stop()
-        if was_alive:
-            await self._meter.freed(self._before, self.frees, self._limits.settle_s)
-        return State.LOST, None
+        # What it has started may be out of reach, as a container is.
+        return State.LOST, await self._missing("its server was ended") if was_alive or self._owes else None
 
-    async def _missing(self) -> RestoreError | None:
+    async def _missing(self, what: str) -> RestoreError | None:
         """Return the error for memory that did not become free; None if all is well, or cannot be measured."""
+        error = await self._unfreed(what)
+        self._owes = error is not None
+        return error
+
+    async def _unfreed(self, what: str) -> RestoreError | None:
         freed = await self._meter.freed(self._before, self.frees, self._limits.settle_s)
         if freed is None or freed[0] >= enough(self.frees):
             return None
         return RestoreError(
-            f"{self._name}: its engine says that it sleeps, but {freed[0] / GIB:.2f} GiB of a device became free "
+            f"{self._name}: {what}, but {freed[0] / GIB:.2f} GiB of a device became free "
             f"instead of {self.frees / GIB:.2f} GiB, within {self._limits.settle_s:g} s"
         )
 
@@ -188,6 +194,9 @@ class Transitions:
                     return await self._checked()
                 case Seen.ASLEEP:
                     pass
+        asleep = await self._meter.free()
+        if asleep is not None and not self._owes:
+            self._before = tuple(free - self.frees for free in asleep)
         try:
             await self._asked(self._remote.wake())
         except RemoteFault as fault:
@@ -202,8 +211,11 @@ class Transitions:
             return await self._begin_anew(str(fault))
         error = RestoreError(f"{self._name}: its engine did not wake: {fault}")
         match seen:
-            case Seen.ASLEEP if not self._owes:
-                return State.ASLEEP, error
+            case Seen.ASLEEP:  # a part of it may be awake
+                held = await self._missing("its engine says that it sleeps")
+                if held is None:
+                    return State.ASLEEP, error
+                return State.LOST, StillHeldError(f"{error}; {held}")
             case Seen.GONE:
                 return State.LOST, error
             case _:
@@ -250,14 +262,17 @@ class Transitions:
 
         Raises:
             RemoteFault: a bad answer, or none.
+            StillHeldError: it was to be ended, and something of it cannot be killed now.
         """
         task = self._patience.spawn(question)
         await asyncio.wait([task], timeout=self._limits.transition_s)
         if not task.done() and self._server is not None:
-            await self._server.stop()
-            await asyncio.wait([task], timeout=_BREAK_LIMIT_S)  # its connection is broken now
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            try:
+                await self._server.stop()
+                await asyncio.wait([task], timeout=_BREAK_LIMIT_S)  # its connection is broken now
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
             raise GoneFault(f"it did not answer within {self._limits.transition_s:g} s and was ended")
         if not task.done():
             self._patience.give_up()

@@ -7,6 +7,7 @@ import gc
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -65,6 +66,8 @@ class ModuleBackend:
         self._sums: dict[int, torch.Tensor] = {}
         self._instances: dict[int, ModuleInstance] = {}
         self._services: list[ResidentModule] = []
+        self._tell: Callable[[int, Exception], None] = _unheard
+        self._renewals: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -77,7 +80,8 @@ class ModuleBackend:
         return False
 
     def on_lost(self, tell: Callable[[int, Exception], None]) -> None:
-        """Take what is told when an instance has died by itself, which a module never does."""
+        """Take what is told when an instance is lost: when it could not be copied anew after it was written to."""
+        self._tell = tell
 
     async def open(self, host: HostMemory, devices: Sequence[Device]) -> HostedService:
         """Call `load` on a thread, and pack what it returns into host memory.
@@ -93,7 +97,7 @@ class ModuleBackend:
         loads = await self._off_loop(partial(hosting.load, declared.load, self._what, declared.dops))
         self._host = host
         sources = await self._packed(host, loads)
-        made = partial(hosting.instances, self.name, self._what, loads, sources)
+        made = partial(hosting.instances, self.name, self._what, loads, sources, declared.max_concurrency)
         self._instances = await self._off_loop(made)
         if any(map(self._verifies, devices)):
             for source in (source for each in sources.values() for source in each):
@@ -120,13 +124,14 @@ class ModuleBackend:
             StillHeldError: views of the memory that it had before are still held.
         """
         instance = self._instances[dop]
-        try:
-            if instance.places != tuple(places):  # else a move was given up before it had begun
-                await self._let_go(instance, StillHeldError)
-                await self._copy(instance, places)
-                await self._attach(instance, places)
-        finally:
-            instance.admit()
+        async with instance.changing:
+            try:
+                if instance.places != tuple(places):  # else a move was given up before it had begun
+                    await self._let_go(instance, StillHeldError)
+                    await self._copy(instance, places)
+                    await self._attach(instance, places)
+            finally:
+                instance.admit()
 
     async def evict(self, dop: int) -> None:
         """Wait for calls that compute, then let the modules of an instance lie nowhere; nothing is copied.
@@ -135,36 +140,48 @@ class ModuleBackend:
             RestoreError: views of its memory are still held, by a result or the module itself; or a call does not end.
         """
         instance = self._instances[dop]
-        await instance.idle(self._longest_call_s)
-        instance.detach()
-        await self._let_go(instance, RestoreError)
+        async with instance.changing:
+            await instance.idle(self._longest_call_s)
+            instance.detach()
+            await self._let_go(instance, RestoreError)
 
     async def move(self, dop: int, places: Sequence[Place]) -> None:
         """Carry a resident instance to other regions of its devices; new calls wait.
+
+        What was written to is copied from the host first.
 
         Raises:
             RestoreError: a copy failed; or it could not begin, and then is where it was.
         """
         instance = self._instances[dop]
         instance.hold_back()
-        await instance.idle(self._longest_call_s)
-        await self._let_go(instance, RestoreError)
-        before = instance.places
-        instance.detach()
-        try:
-            for old, new in zip(before, places, strict=True):
-                if old.region is not None and new.region is not None and old.region != new.region:
-                    await new.device.move(old.region, new.region)
-        except OSError as error:
-            raise RestoreError(f"service {self.name!r} could not be moved on its device: {error}") from error
-        await self._attach(instance, places)
-        instance.admit()
+        async with instance.changing:
+            instance.hold_back()  # a renewal has let calls begin
+            await instance.idle(self._longest_call_s)
+            await self._let_go(instance, RestoreError)
+            await instance.idle(self._longest_call_s)  # as it was before garbage was collected
+            before, written = instance.places, instance.is_written
+            if not before:
+                raise RestoreError(f"service {self.name!r} is nowhere: it could not be copied anew")
+            instance.detach()
+            if written:
+                await self._copy(instance, before)
+            try:
+                await self._carry(before, places)
+            except OSError as error:
+                raise RestoreError(f"service {self.name!r} could not be moved on its device: {error}") from error
+            try:
+                await self._attach(instance, places)
+            except BaseException:
+                await self._carry(places, before)  # it is to be restored to where it was
+                raise
+            instance.admit()
 
     def service(self, dop: int) -> Service:
         """Return what an action gets that uses this instance, for as long as it runs."""
         from arl_tangram.services.modules.calls import ResidentModule  # noqa: PLC0415 - as above
 
-        service = ResidentModule(self._instances[dop], self._threads)
+        service = ResidentModule(self._instances[dop], self._threads, partial(self._renewed, dop))
         self._services.append(service)
         return service
 
@@ -182,6 +199,10 @@ class ModuleBackend:
         self._services.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL_S):
+                for renewal in self._renewals:
+                    renewal.cancel()
+                if self._renewals:
+                    await asyncio.wait(self._renewals)
                 for instance in self._instances.values():
                     await instance.idle(_LAST_CALL_S * 2)
         for instance in self._instances.values():
@@ -233,6 +254,43 @@ class ModuleBackend:
                 assert region is not None
                 await self._verify(device, device.view(region), source)
 
+    async def _carry(self, before: Sequence[Place], places: Sequence[Place]) -> None:
+        for old, new in zip(before, places, strict=True):
+            if old.region is not None and new.region is not None and old.region != new.region:
+                await new.device.move(old.region, new.region)
+
+    async def _renewed(self, dop: int) -> None:
+        """Wait until an instance that was written to is what it was; cancelling gives up the wait alone."""
+        task = asyncio.get_running_loop().create_task(self._renew(dop), context=Context())
+        self._renewals.add(task)
+        task.add_done_callback(self._renewals.discard)
+        await asyncio.wait([task])
+        if not task.cancelled():  # by `aclose`, which the call will see
+            task.result()
+
+    async def _renew(self, dop: int) -> None:
+        """Copy an instance from the host to where it is, once nothing computes; calls wait. If that fails, it is lost.
+
+        Raises:
+            RestoreError: a call does not end.
+        """
+        instance = self._instances[dop]
+        async with instance.changing:
+            if not instance.spoiled or not instance.places:  # somebody else has done it, or it was evicted meanwhile
+                return
+            instance.hold_back()
+            try:
+                await instance.idle(self._longest_call_s)
+                places = instance.places
+                instance.detach()
+                try:
+                    await self._copy(instance, places)
+                    await self._attach(instance, places)
+                except Exception as error:  # noqa: BLE001 - whatever it was, it is told
+                    self._tell(dop, StillHeldError(str(error)) if instance.held else error)
+            finally:
+                instance.admit()
+
     async def _attach(self, instance: ModuleInstance, places: Sequence[Place]) -> None:
         if instance.tensors <= _AT_ONCE:
             instance.attach(places)
@@ -277,6 +335,10 @@ class ModuleBackend:
         await asyncio.wait([job])
         result: _T = job.result().result()
         return result
+
+
+def _unheard(_dop: int, _error: Exception) -> None:
+    """Nobody listens yet."""
 
 
 def _import_hosting() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 
-from arl_tangram.errors import RemoteError, ServiceLostError, UsageError
+from arl_tangram.errors import RemoteError, RestoreError, ServiceLostError, UsageError
 from arl_tangram.managers.gpu.backend import Place
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules.batches import Arguments, join, split
@@ -22,11 +23,20 @@ _DEVICE_ERRORS: tuple[type[Exception], ...] = (torch.AcceleratorError,) if hasat
 
 
 class ResidentModule:
-    """A torch service for one action, as long as that runs."""
+    """A torch service for one action, as long as that runs.
 
-    def __init__(self, instance: ModuleInstance, threads: BodyThreads) -> None:
+    Args:
+        instance: what is called.
+        threads: where it computes.
+        renewed: waits until the instance is copied anew after it was written to; RestoreError if it cannot be.
+    """
+
+    def __init__(
+        self, instance: ModuleInstance, threads: BodyThreads, renewed: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         self._instance = instance
         self._threads = threads
+        self._renewed = renewed
         self._ended = False
 
     def __repr__(self) -> str:
@@ -54,24 +64,27 @@ class ResidentModule:
         dimension of tensors and arrays and the items of lists are a batch, which is split over them; results are
         joined in the same way.
 
+        As many calls of an instance compute at once as actions may use it; others wait for their turn.
+
         Cancelling gives up the result; what computes goes on to its end, and keeps the service resident until then.
         What the module raises passes unchanged, except that its frames keep no local variables.
 
         Raises:
             RemoteError: the module has raised what would end the program, such as `SystemExit`.
-            ServiceLostError: the device has failed.
+            ServiceLostError: the device has failed, or the instance could not be moved or copied anew.
             UsageError: the action that had it has ended; the batch cannot be split or joined; or the module has
-                written to one of its parameters or buffers.
+                written to one of its parameters or buffers, which are copied anew before the next call.
         """
-        await self._instance.admitted()
-        if self._ended:
-            raise UsageError(f"service {self.name!r} is called after the action that had it has ended")
-        if not self._instance.places:
-            raise ServiceLostError(f"service {self.name!r} was lost while it was moved on its device")
-        arguments: Arguments = args, kwargs
-        copies = len(self._instance.modules)
-        parts = split(arguments, copies) if copies > 1 else [arguments]
-        del args, kwargs, arguments
+        await self._instance.turns.acquire()
+        try:
+            await self._admitted()
+            arguments: Arguments = args, kwargs
+            copies = len(self._instance.modules)
+            parts = split(arguments, copies) if copies > 1 else [arguments]
+            del args, kwargs, arguments
+        except BaseException:
+            self._instance.turns.release()
+            raise
         results = await self._computed(parts)
         return results[0] if len(results) == 1 else await self._off_loop(partial(join, results))
 
@@ -79,7 +92,22 @@ class ResidentModule:
         """Refuse further calls."""
         self._ended = True
 
+    async def _admitted(self) -> None:
+        """Wait until a call may begin; it begins at once then."""
+        await self._instance.admitted()
+        while self._instance.spoiled and self._instance.places:
+            try:
+                await self._renewed()
+            except RestoreError as error:
+                raise ServiceLostError(f"service {self.name!r} could not be copied anew: {error}") from error
+            await self._instance.admitted()
+        if self._ended:
+            raise UsageError(f"service {self.name!r} is called after the action that had it has ended")
+        if not self._instance.places:
+            raise ServiceLostError(f"service {self.name!r} was lost while it was moved or copied anew on its device")
+
     async def _computed(self, parts: list[Arguments]) -> list[Any]:
+        """Compute on threads; the turn is over when all of them have ended."""
         self._instance.begin()
         places = self._instance.places
         bodies = [partial(self._compute, copy, part, places) for copy, part in enumerate(parts)]
@@ -91,6 +119,7 @@ class ResidentModule:
             left -= 1
             if not left:
                 self._instance.finish()
+                self._instance.turns.release()
 
         for job in jobs:
             job.add_done_callback(finish)
@@ -107,11 +136,13 @@ class ResidentModule:
         module = self._instance.modules[copy]
         device = torch.device(places[copy].device.torch_name)
         try:
-            with _current(device), torch.inference_mode():
-                args, kwargs = to_device(arguments, device)
-                result = module(*args, **kwargs)
-            result = to_host(result)
-            _settle(places)
+            try:
+                with _current(device), torch.inference_mode():
+                    args, kwargs = to_device(arguments, device)
+                    result = module(*args, **kwargs)
+                result = to_host(result)
+            finally:
+                self._settle(places)
         except _DEVICE_ERRORS as error:
             _forget_locals(error)
             raise ServiceLostError(f"service {self.name!r}: {device} has failed: {error}") from error
@@ -122,14 +153,24 @@ class ResidentModule:
         except BaseException as error:  # noqa: BLE001 - it is not for a module to end the program
             text = "".join(traceback.format_exception(error))
             raise RemoteError(type(error).__name__, str(error), text) from None
-        if self._instance.places is not places:  # its runtime has closed; what it has computed with may be anything
+        finally:
+            is_closed = self._instance.places is not places
+            written = () if is_closed else self._instance.written(copy)
+        if is_closed:  # with its runtime; what it has computed with may be anything
             raise ServiceLostError(f"service {self.name!r} was closed while a call computed")
-        if written := self._instance.written(copy):
+        if written:
             raise UsageError(
                 f"service {self.name!r}: its module has written to {', '.join(map(repr, written[:3]))}; parameters and "
-                f"buffers are frozen, and what is written to them is lost when it is evicted"
+                f"buffers are frozen, and what is written to them is lost before the next call"
             )
         return result
+
+    def _settle(self, places: tuple[Place, ...]) -> None:
+        """Wait for what this thread has started on devices, however the module has ended."""
+        try:
+            _settle(places)
+        except RuntimeError as error:
+            raise ServiceLostError(f"service {self.name!r}: a device has failed: {error}") from error
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:

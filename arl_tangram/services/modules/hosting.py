@@ -41,7 +41,11 @@ def pack(loaded: Loaded, sources: Sequence[torch.Tensor]) -> None:
 
 
 def instances(
-    name: str, what: str, loads: Mapping[int, Loaded], sources: Mapping[int, Sequence[torch.Tensor]]
+    name: str,
+    what: str,
+    loads: Mapping[int, Loaded],
+    sources: Mapping[int, Sequence[torch.Tensor]],
+    max_concurrency: int,
 ) -> dict[int, ModuleInstance]:
     """Make the instance of each dop out of packed modules: a copy for each device of each instance.
 
@@ -55,7 +59,12 @@ def instances(
             copies[dop].append(copy_module(loaded, what) if id(loaded) in used else loaded)
             used.add(id(loaded))
     return {
-        dop: ModuleInstance(name, made, sources[dop] if loads[dop].spread else [sources[dop][0]] * dop)
+        dop: ModuleInstance(
+            name,
+            made,
+            sources[dop] if loads[dop].spread else [sources[dop][0]] * dop,
+            max_concurrency=max_concurrency,
+        )
         for dop, made in copies.items()
     }
 

@@ -17,13 +17,24 @@ class ModuleInstance:
     """The modules of one dop: a copy for each device, or one that is spread over them.
 
     Not thread-safe; a transition has it for itself.
+
+    Attributes:
+        places: where it lies; empty while it lies nowhere.
+        spoiled: whether a call has found that something has written to it since it was attached.
+        changing: held by whoever lets it lie elsewhere, or anew.
+        turns: of the calls that compute: each has a thread for each device.
     """
 
-    def __init__(self, name: str, copies: Sequence[Loaded], sources: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, name: str, copies: Sequence[Loaded], sources: Sequence[torch.Tensor], *, max_concurrency: int = 1
+    ) -> None:
         self.name = name
         self.modules = tuple(copy.module for copy in copies)
         self.sources = tuple(sources)  # the host's bytes for each device
         self.places: tuple[Place, ...] = ()
+        self.spoiled = False
+        self.changing = asyncio.Lock()
+        self.turns = asyncio.Semaphore(max_concurrency)
         self._copies = tuple(copies)
         self._packings: tuple[Packing, ...] = tuple(packing for copy in copies for packing in copy.packings)
         self._refusals = [self._refuse_calls(module) for module in self.modules]
@@ -49,13 +60,17 @@ class ModuleInstance:
         return tuple(place.device.torch_name for place in self.places)
 
     def attach(self, places: Sequence[Place]) -> None:
-        """Let the modules lie in places that hold their bytes."""
-        for packing, place in zip(self._packings, places, strict=True):
-            assert place.region is not None
-            packing.attach(place.device.view(place.region))
+        """Let the modules lie in places that hold their bytes; if that fails, they lie nowhere."""
+        try:
+            for packing, place in zip(self._packings, places, strict=True):
+                assert place.region is not None
+                packing.attach(place.device.view(place.region))
+        except BaseException:
+            self.detach()
+            raise
         for refusal in self._refusals:
             refusal.remove()
-        self.places = tuple(places)
+        self.places, self.spoiled = tuple(places), False
 
     def detach(self) -> int:
         """Let the modules lie nowhere; return how many views of their memory somebody else holds."""
@@ -70,8 +85,16 @@ class ModuleInstance:
         return sum(packing.held for packing in self._packings)
 
     def written(self, copy: int) -> tuple[str, ...]:
-        """Return the names of tensors of one of its modules that something has written to."""
-        return tuple(name for packing in self._copies[copy].packings for name in packing.written)
+        """Return the names of tensors of one of its modules that something has written to; it is spoiled then."""
+        names = tuple(name for packing in self._copies[copy].packings for name in packing.written)
+        if names:  # calls on other threads may say so at the same time
+            self.spoiled = True
+        return names
+
+    @property
+    def is_written(self) -> bool:
+        """Whether something has written to a tensor of any of its modules."""
+        return any(packing.written for packing in self._packings)
 
     def begin(self) -> None:
         """Count a call that computes."""
@@ -94,7 +117,8 @@ class ModuleInstance:
 
     async def admitted(self) -> None:
         """Wait until a call may begin."""
-        await self._admitting.wait()
+        while not self._admitting.is_set():  # calls may be held back again before who was woken goes on
+            await self._admitting.wait()
 
     async def idle(self, limit_s: float) -> None:
         """Wait until no call computes.
@@ -104,7 +128,8 @@ class ModuleInstance:
         """
         try:
             async with asyncio.timeout(limit_s):
-                await self._idle.wait()
+                while not self._idle.is_set():  # a call may have begun before who was woken goes on
+                    await self._idle.wait()
         except TimeoutError:
             calls = f"{self._computing} calls" if self._computing > 1 else "a call"
             raise RestoreError(f"service {self.name!r}: {calls} computed for {limit_s:g} s and longer") from None

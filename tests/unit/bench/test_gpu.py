@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +16,10 @@ from arl_tangram.bench.gpu import command, show
 from arl_tangram.bench.gpu.bed import count_wrong
 from arl_tangram.bench.gpu.figures import Bits, Found, Lag, Memory, Mixed, Overlap, Sized, SizeRound
 from arl_tangram.bench.gpu.gates import aims, promises
-from arl_tangram.bench.gpu.mix import drawn
+from arl_tangram.bench.gpu.mix import _mixed, drawn
 from arl_tangram.bench.gpu.plan import DRY, FULL, GIB, MIB, needed_on_device, needed_on_host
 from arl_tangram.bench.gpu.teacher import load, some_tokens
+from arl_tangram.bench.machine import read_machine
 from arl_tangram.managers.gpu.found import FoundGpus
 
 torch.set_num_threads(1)
@@ -73,6 +77,29 @@ def test_an_aim_can_be_missed_and_is_said_to_be_one() -> None:
     small = aims(replace(FOUND, sized=FOUND.sized[:1]))
     assert small[0].passed is None
     assert "no module was so large" in show.aim_lines(small)
+
+
+def test_what_was_not_measured_breaks_no_promise_and_is_said() -> None:
+    assert [gate.passed for gate in promises(Found())] == [None] * 5
+    assert {gate.where for gate in promises(Found())} == {"not measured"}
+    assert [aim.passed for aim in aims(Found())] == [None] * 2
+    assert show.sizes(()) == "no size was measured\n"
+    late = replace(FOUND, mixed=_mixed(FULL.mix, [], [], arena=13 * GIB, shape=(32, 2048), elapsed_s=0.0))
+    assert late.mixed is not None
+    assert "not measured: there was no time left" in show.mixed(late.mixed)
+    assert [gate.passed for gate in promises(late)] == [True] * 5
+    assert [aim.passed for aim in aims(late)] == [True, None]
+
+
+async def test_each_part_is_written_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    machine = await asyncio.to_thread(read_machine)
+    record = command.Record(tmp_path / "figures.json", "a GPU", machine, FULL)
+    for found, has in ((Found(sized=FOUND.sized), False), (FOUND, True)):
+        await record.write(found)
+        written = json.loads((tmp_path / "figures.json").read_text())
+        assert len(written["found"]["sized"]) == 2
+        assert (written["found"]["mixed"] is not None) is has
+        assert [gate["passed"] for gate in written["gates"]] == ([True] * 5 if has else [True, True, None, None, None])
 
 
 def test_the_table_of_sizes_has_milliseconds_and_bandwidths_of_the_best_round() -> None:

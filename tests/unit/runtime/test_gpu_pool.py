@@ -229,6 +229,16 @@ async def test_a_service_that_cannot_be_restored_anywhere_is_a_typed_error_with_
 
 
 @virtual
+async def test_after_three_failed_restores_a_call_gives_up_though_there_are_gpus_left() -> None:
+    fail, tried = failing(1000)
+    async with Tangram(FakeGpuPool(FakeService("a", on_restore=fail), gpus=8)) as tg:
+        with pytest.raises(RestoreError, match="attempt 3 has failed"):
+            await use("a")()
+        assert len(tried) == 3
+        assert_idle(tg)
+
+
+@virtual
 async def test_a_broken_service_holds_up_nobody_else() -> None:
     fail, _ = failing(10**9)
     pool = FakeGpuPool(FakeService("broken", gib=80, on_restore=fail), FakeService("fine", gib=50), gpus=1)
@@ -256,10 +266,121 @@ async def test_who_uses_a_service_that_dies_goes_on_and_the_next_has_it_restored
         await asyncio.sleep(2)
         backends[0].die(1, tangram.ServiceLostError("it crashed"))
         assert tg.statistics().services["a"].losses == 1
-        with pytest.raises(tangram.TangramError):
+        with pytest.raises(tangram.ServiceLostError):
             await first
         assert await use("a")() == "answer"
         assert_idle(tg)
+
+
+@virtual
+async def test_a_service_that_dies_before_a_body_begins_is_restored_for_it() -> None:
+    backends = []
+
+    class Watched(FakeService):
+        def backend(self) -> Any:
+            backends.append(super().backend())
+            return backends[-1]
+
+    async with Tangram(FakeGpuPool(Watched("a", on_call=lambda: "answer"))) as tg:
+        assert await use("a")() == "answer"
+        call = asyncio.create_task(use("a")())
+        while not tg.statistics().running:
+            await turns(1)
+        backends[0].die(1, tangram.ServiceLostError("it crashed"))
+        assert await call == "answer"
+        assert tg.statistics().services["a"].restores == 2
+        assert_idle(tg)
+
+
+@virtual
+async def test_draining_ends_when_the_last_call_waits_again() -> None:
+    fail, _ = failing(1)
+    service = FakeService("a", restore_s=4, on_restore=fail, on_call=lambda: "done")
+    async with Tangram(FakeGpuPool(service, gpus=2)) as tg:
+        call = asyncio.create_task(use("a")())
+        await asyncio.sleep(1)
+        await asyncio.wait_for(tg.drain(), timeout=10)
+        assert not call.done()
+        tg.resume()
+        assert await call == "done"
+        assert_idle(tg)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2, 3])
+@pytest.mark.parametrize("limit", [{"total_calls": 3}, {"calls": 3, "period_s": 1000}])
+def test_a_quota_counts_bodies_and_not_restores_that_failed(failures: int, limit: dict[str, Any]) -> None:
+    @virtual
+    async def run() -> None:
+        fail, _ = failing(failures)
+        quota = tangram.Quota("api", **limit)
+        (name,) = (dimension.name for dimension in quota.dimensions())
+        service = FakeService("a", on_restore=fail, on_call=lambda: "done")
+        async with Tangram(FakeGpuPool(service, gpus=4), quota) as tg:
+            call = use("a", quota={"api": 1})
+            if failures < 3:
+                assert await call() == "done"
+            else:
+                with pytest.raises(RestoreError):
+                    await call()
+            assert tg.statistics().dimensions[name].used == (1 if failures < 3 else 0)
+            if failures < 3:
+                assert [await call() for _ in range(2)] == ["done"] * 2, "what was not used can be used"
+            assert_idle(tg)
+
+    run()
+
+
+@virtual
+async def test_a_call_that_is_cancelled_before_its_body_began_has_used_nothing_of_a_quota() -> None:
+    async with Tangram(FakeGpuPool(FakeService("a", restore_s=9)), tangram.Quota("api", total_calls=1)) as tg:
+        call = asyncio.create_task(use("a", quota={"api": 1})())
+        await asyncio.sleep(1)
+        assert tg.statistics().dimensions["quota:api/calls/total"].used == 1
+        call.cancel()
+        await asyncio.wait([call])
+        assert tg.statistics().dimensions["quota:api/calls/total"].used == 0
+        await use("a", quota={"api": 1})()
+        assert tg.statistics().dimensions["quota:api/calls/total"].used == 1
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_service_that_could_not_be_restored_is_an_error_to_retry_whoever_says_so(gpus: int) -> None:
+    """With one GPU the scheduler refuses the call, with several its third failure is the answer."""
+
+    @virtual
+    async def run() -> None:
+        tries = 1 if gpus == 1 else 3
+        fail, tried = failing(tries)
+        async with Tangram(FakeGpuPool(FakeService("a", on_restore=fail, on_call=lambda: "done"), gpus=gpus)) as tg:
+            assert await use("a", idempotent=True, retries=1)() == "done"
+            assert len(tried) == tries + 1
+            assert_idle(tg)
+        fail, tried = failing(10**9)
+        async with Tangram(FakeGpuPool(FakeService("a", on_restore=fail), gpus=gpus)) as tg:
+            with pytest.raises(RestoreError):
+                await use("a", idempotent=True, retries=1)()
+            assert len(tried) == 2 * tries, "each attempt begins to count anew"
+            assert_idle(tg)
+
+    run()
+
+
+@virtual
+async def test_the_report_says_once_what_was_swapped() -> None:
+    pool = FakeGpuPool(FakeService("judge", gib=50), FakeService("coder", gib=50))
+    async with Tangram(pool) as tg:
+        await asyncio.gather(*(use("judge")() for _ in range(4)), *(use("coder")() for _ in range(2)))
+        report = tg.report()
+        assert [line.split()[0] for line in report.splitlines() if "judge" in line] == ["service:judge", "judge"]
+        shares = {service.name: service.hit_share for service in tg._opened.summary.figures().services}
+        assert {name: of.hit_rate for name, of in tg.statistics().services.items()} == shares
+
+
+def test_the_fake_pool_checks_what_the_real_one_does() -> None:
+    with pytest.raises(ConfigurationError, match=r"FakeGpuPool\(\): two services have the name 'a'"):
+        FakeGpuPool(FakeService("a"), FakeService("a"))
+    with pytest.raises(ConfigurationError, match="policy='fifo'"):
+        FakeGpuPool(policy="fifo")  # type: ignore[arg-type]
 
 
 # GPUs of its own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import permutations
 
@@ -367,6 +368,23 @@ def test_the_order_of_reduction_does_not_matter() -> None:
         free = [0, 1]
         assert set(reduce({n: nodes[n] for n in order}, free)) == {4, 5}
         assert free == [2, 1]
+
+
+def test_calls_of_different_callers_are_not_alike_where_they_may_share_the_seat_of_their_caller() -> None:
+    demand = cores(0)
+    calls = [PendingAction(number, demand, 0.0, parent=number - 2) for number in (3, 4)]
+    nodes = {
+        **{call.id: Node(((),), (), frozenset(), call, (call.id - 2,)) for call in calls},
+        1: Node(((),), (), frozenset({3})),
+        2: Node(((),), (), frozenset({4})),
+    }
+
+    def can_sit(action: PendingAction, kept: Collection[int]) -> bool:
+        return action.id == 4 or 2 not in kept
+
+    for order in permutations(nodes):
+        assert not reduce({n: nodes[n] for n in order}, [0], (1, 2), can_sit)
+        assert set(reduce({n: nodes[n] for n in order if n not in {2, 4}}, [0], (1, 2), can_sit)) == {1, 3}
 
 
 def test_many_callers_cost_little_where_nobody_can_be_stuck() -> None:

@@ -218,6 +218,128 @@ async def test_without_a_meter_its_word_counts() -> None:
         assert engine.state is State.ASLEEP
 
 
+async def test_a_wake_that_fails_halfway_holds_what_it_took() -> None:
+    """As vLLM does whose weights are there again and cannot be loaded: it still says that it sleeps."""
+    far = FarEngine()
+    async with asleep(far) as engine:
+
+        async def half(what: str) -> None:
+            far.used = 6000
+            await refuses(what)
+
+        far.before = half
+        with pytest.raises(StillHeldError, match=r"did not wake: wake was answered with 500; .* says that it sleeps"):
+            await engine.wake()
+        with pytest.raises(RestoreError, match="says that it sleeps"):
+            await engine.sleep()
+        far.before = far._nothing
+        far.used = 1000
+        await engine.sleep()
+        assert engine.state is State.ASLEEP
+
+
+async def test_others_do_not_make_up_for_memory_that_is_not_freed() -> None:
+    far, other = FarEngine(), FarEngine()
+    far.neighbours, other.neighbours = [other], [far]
+    far.used, other.used = 8000, 1000
+    other.seen = Seen.ASLEEP
+    async with asleep(other) as neighbour, driven(far) as engine:
+        await neighbour.wake()
+        await engine.wake()
+        far.frees = False
+        with pytest.raises(RestoreError, match=r"0\.00 GiB of a device became free"):
+            await engine.sleep()
+        await neighbour.sleep()
+        with pytest.raises(RestoreError, match=r"0\.00 GiB of a device became free"):
+            await engine.sleep()  # what is free now is the neighbour's
+        far.used = 1000
+        await engine.sleep()
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_others_do_not_take_what_was_freed(own: bool) -> None:
+    far, other = FarEngine(), FarEngine()
+    far.neighbours, other.neighbours = [other], [far]
+    other.die()
+    far.frees = False
+    async with driven(far) as engine, driven(other, own=own) as neighbour:
+        await engine.wake()
+        with pytest.raises(RestoreError, match="became free"):
+            await engine.sleep()
+        if not own:
+            other.seen = Seen.ASLEEP
+        await neighbour.wake()
+        far.used = 1000
+        await engine.sleep()
+
+
+async def test_what_one_held_that_died_is_nobodys_memory() -> None:
+    far, other = FarEngine(), FarEngine()
+    far.neighbours, other.neighbours = [other], [far]
+    far.used = 1000
+    other.die()
+    far.seen = Seen.ASLEEP
+    async with driven(far) as engine, driven(other, own=True) as neighbour:
+        await neighbour.wake()
+        far.used, far.seen, far.frees = 8000, Seen.AWAKE, False
+        await engine.wake()
+        with pytest.raises(RestoreError, match="became free"):
+            await engine.sleep()
+        other.die()
+        neighbour.died("it was killed")
+        await asyncio.sleep(0.1)
+        with pytest.raises(RestoreError, match="became free"):
+            await engine.sleep()
+
+
+# It cannot be killed.
+
+
+async def test_a_server_of_ours_that_cannot_be_killed_is_not_gone() -> None:
+    far = FarEngine()
+    far.die()
+    engine, _ = far.driver(server=(server := FarServer(far)))
+    await engine.wake()
+    far.before, server.cannot_be_killed = Hanging("sleep", "wake"), True
+    for _ in range(2):
+        with pytest.raises(StillHeldError, match="cannot be killed now"):
+            await engine.sleep()
+    with pytest.raises(StillHeldError, match="cannot be killed now"):
+        await engine.wake()
+    server.cannot_be_killed = False
+    await engine.sleep()
+    assert far.used == 0
+    await engine.aclose()
+
+
+async def test_one_that_died_and_has_left_what_cannot_be_killed_holds_its_memory() -> None:
+    far = FarEngine()
+    far.die()
+    engine, deaths = far.driver(server=(server := FarServer(far)))
+    await engine.wake()
+    server.cannot_be_killed = True
+    engine.died("it ended with exit code 9")
+    await asyncio.sleep(0.1)
+    assert [type(each) for each in deaths] == [StillHeldError]
+    assert "exit code 9; something of it cannot be killed" in str(deaths[0])
+    await engine.aclose()  # logged
+
+
+async def test_what_a_server_of_ours_has_left_out_of_reach_is_not_free() -> None:
+    far = FarEngine()
+    far.die()
+    async with driven(far, own=True) as engine:
+        server = engine._server
+        assert isinstance(server, FarServer)
+        await engine.wake()
+        far.before, server.leaves = refuses, 8000
+        for _ in range(2):
+            with pytest.raises(RestoreError, match=r"its server was ended, but 0\.00 GiB"):
+                await engine.sleep()
+        server.leaves = 0
+        await engine.sleep()
+
+
 # It hangs.
 
 
@@ -303,6 +425,7 @@ async def test_death_while_it_is_awake_is_told_and_who_comes_next_starts_it_anew
     far.die()
     engine.died("it ended with exit code 9")
     assert engine.state is State.LOST
+    await asyncio.sleep(0.1)  # what it has left is ended first
     assert [type(each) for each in deaths] == [ServiceLostError]
     assert "it ended with exit code 9" in str(deaths[0])
     await engine.wake()

@@ -16,6 +16,7 @@ from arl_tangram.errors import MissingExtraError
 from arl_tangram.managers.gpu import cpu_device, extra
 from arl_tangram.managers.gpu.cpu_device import CpuDevice, pieces
 from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.pages import Pages
 
 PAGE = mmap.PAGESIZE
 KIB = 1024
@@ -72,6 +73,35 @@ async def test_pages_that_are_taken_again_are_not_dropped() -> None:
     await device._upkeep.done(0, device.capacity_bytes)
     assert torch.equal(device.view(region), ones(20 * PAGE))
     assert kept(device, 20 * PAGE, 64 * PAGE) == 0
+    await device.aclose()
+
+
+async def test_a_hole_that_is_taken_while_another_is_dropped_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CpuDevice("cpu:0", 64 * PAGE)
+    first, between, second = [await filled(device, 10 * PAGE) for _ in range(3)]
+    device.free(first)
+    device.free(second)
+    began, go_on = threading.Event(), threading.Event()
+    drop = Pages.drop
+
+    def slow(pages: Pages, start: int, stop: int) -> None:
+        if not start and not go_on.is_set():
+            began.set()
+            assert go_on.wait(10)
+        drop(pages, start, stop)
+
+    monkeypatch.setattr(Pages, "drop", slow)
+    # Both holes were freed as one range, as happens when the region between them has moved there meanwhile.
+    dropping = asyncio.create_task(device._free_pages._drop([(0, 30 * PAGE)]))
+    await asyncio.to_thread(began.wait, 10)
+    rest = device.allocate(34 * PAGE + 10 * PAGE)
+    assert rest == Region(20 * PAGE, 44 * PAGE), "the second hole, with what is behind it"
+    await device.copy_in(rest, ones(rest.size))
+    go_on.set()
+    await dropping
+    assert torch.equal(device.view(rest), ones(rest.size))
+    assert torch.equal(device.view(between), ones(10 * PAGE))
+    assert kept(device, 0, 10 * PAGE) == 0
     await device.aclose()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,9 +15,8 @@ from arl_tangram.managers.gpu.cuda_device import CudaDevice
 from arl_tangram.managers.gpu.cuda_memory import CudaMemory
 from arl_tangram.managers.gpu.cuda_pinning import CudaPinner, pieces
 from arl_tangram.managers.gpu.device import Region
-from arl_tangram.managers.gpu.last_uses import LastUses
 from arl_tangram.managers.gpu.off_loop import Line
-from fake_cuda import FakeCuda, FakeEvent
+from fake_cuda import FakeCuda
 
 SIZE = 1 << 16
 
@@ -41,8 +42,8 @@ def test_two_pieces_are_in_flight_and_all_is_done_in_the_end() -> None:
     cuda = FakeCuda()
     memory = CudaMemory(cuda, SIZE)
     source = aligned(10_000)
-    memory.copy_in(Region(512, 10_000), source, (), threading.Event())
-    assert len(cuda.steps) == cuda.done == 3
+    memory.copy_in(Region(512, 10_000), source, threading.Event())
+    assert len(cuda.steps) == cuda.done == 1 + 3, "what the arena waits for, and three pieces"
     assert torch.equal(memory.view(Region(512, 10_000)), source)
     assert not memory.view(Region(0, 512)).any()
     assert not memory.view(Region(10_512, 1000)).any()
@@ -52,8 +53,8 @@ def test_a_copy_is_cut_where_addresses_are_round_so_that_none_spans_two_registra
     cuda = FakeCuda()
     memory = CudaMemory(cuda, SIZE)
     source = aligned(12_288)[100:9_000]
-    memory.copy_in(Region(0, source.numel()), source, (), threading.Event())
-    assert len(cuda.steps) == 3, "100 to 4096, to 8192, to 9000"
+    memory.copy_in(Region(0, source.numel()), source, threading.Event())
+    assert len(cuda.steps) == 1 + 3, "the wait of the arena; 100 to 4096, to 8192, to 9000"
     assert torch.equal(memory.view(Region(0, source.numel())), source)
 
 
@@ -69,8 +70,8 @@ def test_a_copy_that_is_stopped_writes_no_more_than_is_in_flight() -> None:
 
     cuda.run = stop_at_the_first_piece  # type: ignore[method-assign]
     with pytest.raises(OSError, match="ended early"):
-        memory.copy_in(Region(0, 40_000), aligned(40_000), (), stop)
-    assert cuda.done == len(cuda.steps) == 2
+        memory.copy_in(Region(0, 40_000), aligned(40_000), stop)
+    assert cuda.done == len(cuda.steps) == 1 + 2
     assert not memory.view(Region(8192, 40_000)).any()
 
 
@@ -81,9 +82,9 @@ def test_a_region_moves_over_itself(size: int, apart: int, up: bool) -> None:
     cuda = FakeCuda()
     memory = CudaMemory(cuda, SIZE)
     source, target = Region(0 if up else apart, size), Region(apart if up else 0, size)
-    memory.copy_in(source, aligned(size), (), threading.Event())
+    memory.copy_in(source, aligned(size), threading.Event())
     begun = len(cuda.steps)
-    memory.move(source, target, ())
+    memory.move(source, target)
     assert torch.equal(memory.view(target), counted(size))
     assert cuda.done == len(cuda.steps)
     if apart >= size:
@@ -92,59 +93,59 @@ def test_a_region_moves_over_itself(size: int, apart: int, up: bool) -> None:
     assert taken == ([min(2048, size)] if apart < min(2048, size) else [])
 
 
-async def test_memory_is_written_only_when_what_used_it_before_has_ended() -> None:
+async def test_an_arena_is_written_only_when_models_that_had_its_memory_before_have_ended() -> None:
     cuda = FakeCuda()
-    device = CudaDevice("GPU-0", "cuda:0", SIZE, CudaMemory(cuda, SIZE), Line())
-    used, unused = device.allocate(8192), device.allocate(8192)
-    assert used is not None
-    assert unused is not None
-    view = device.view(used)
-    device.free(unused)
     cuda.models_run = True
-    device.free(used)
-    (_, use) = cuda.uses
-    young = device.allocate(8192)
-    assert young == used
-    other = device.allocate(4096)
-    assert other == Region(8192, 4096)
-    await device.copy_in(other, counted(4096))
-    assert torch.equal(device.view(other), counted(4096)), "nothing used this part"
-    copying = asyncio.create_task(device.copy_in(young, counted(8192)))
-    await asyncio.sleep(0.02)
-    assert not view.any(), "it is still being read"
-    assert not copying.done()
-    use.come_to_pass()
-    await copying
-    assert torch.equal(view, counted(8192))
-    device.free(other)
-    moved = Region(8192, 8192)
-    moving = asyncio.create_task(device.move(young, moved))
-    await asyncio.sleep(0.02)
-    assert not moving.done(), "the freed one was used, too, as far as anybody knows"
+    device = CudaDevice("GPU-0", "cuda:0", SIZE, CudaMemory(cuda, SIZE), Line())
+    for _ in range(2):
+        region = device.allocate(8192)
+        assert region is not None
+        copying = asyncio.create_task(device.copy_in(region, counted(8192)))
+        await asyncio.sleep(0.02)
+        assert not copying.done()
+        cuda.uses[-1].come_to_pass()
+        await copying
+        assert torch.equal(device.view(region), counted(8192))
+        device.free(region)
+        cuda.models_run = False
+        await device.vacate()
+        cuda.models_run = True
+        await device.occupy()
     cuda.uses[-1].come_to_pass()
-    await moving
-    assert torch.equal(device.view(moved), counted(8192))
     cuda.models_run = False
     await device.aclose()
-    assert cuda.given_back == 1
+    assert cuda.given_back == 3
 
 
-async def test_free_memory_is_poisoned_after_its_last_use() -> None:
+async def test_copies_do_not_wait_for_what_models_compute_and_their_buffer_is_not_of_models() -> None:
+    cuda = FakeCuda()
+    device = CudaDevice("GPU-0", "cuda:0", SIZE, CudaMemory(cuda, SIZE), Line())
+    cuda.models_run = True
+    first, region = device.allocate(512), device.allocate(8192)
+    assert first is not None
+    assert region is not None
+    await device.copy_in(region, counted(8192))
+    device.free(first)
+    await device.move(region, Region(0, 8192))
+    assert cuda.taken == [SIZE, 2048]
+    assert torch.equal(device.view(Region(0, 8192)), counted(8192))
+    cuda.models_run = False
+    await device.aclose()
+
+
+async def test_free_memory_is_poisoned_before_it_is_written_again() -> None:
     cuda = FakeCuda()
     device = CudaDevice("GPU-0", "cuda:0", SIZE, CudaMemory(cuda, SIZE), Line(), poison=True)
     old = device.allocate(8192)
     assert old is not None
-    cuda.models_run = True
     device.free(old)
     young = device.allocate(4096)
     assert young == Region(0, 4096)
-    cuda.uses[0].come_to_pass()
     await device.copy_in(young, counted(4096))
     assert torch.equal(device.view(young), counted(4096))
     rest = device.allocate(4096)
     assert rest == Region(4096, 4096)
     assert (device.view(rest) == 255).all()
-    cuda.models_run = False
     await device.aclose()
 
 
@@ -174,20 +175,20 @@ async def test_what_cuda_fails_with_is_an_os_error_and_the_device_goes_on() -> N
     await device.aclose()
 
 
-def test_events_that_have_come_to_pass_are_forgotten() -> None:
-    cuda = FakeCuda()
-    uses: LastUses[FakeEvent] = LastUses()
-    first, second = FakeEvent(cuda, None), FakeEvent(cuda, None)
-    uses.add(0, 10, first)
-    uses.add(10, 20, second)
-    assert uses.of(5, 10) == (first,)
-    assert uses.of(5, 11) == (first, second)
-    assert uses.of(20, 30) == ()
-    first.come_to_pass()
-    assert uses.of(0, 30) == (second,)
-    second.come_to_pass()
-    uses.add(0, 1, FakeEvent(cuda, None))
-    assert len(uses._uses) == 1
+current: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def device(name: str) -> Iterator[None]:
+        current.append(name)
+        try:
+            yield
+        finally:
+            current.remove(name)
+
+    monkeypatch.setattr(torch.cuda, "device", device)
 
 
 class Cudart:
@@ -199,6 +200,7 @@ class Cudart:
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
         assert flags == 1, "for all GPUs"
+        assert current == ["cuda:1"]
         if len(self.registered) == self.most:
             return 2
         assert address not in self.registered
@@ -206,6 +208,7 @@ class Cudart:
         return 0
 
     def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        assert current == ["cuda:1"]
         del self.registered[address]
         return 0
 
@@ -218,7 +221,7 @@ GIB = 1 << 30
 
 def test_memory_is_pinned_in_pieces_and_unpinned() -> None:
     cudart = Cudart()
-    pinner = CudaPinner(cudart)
+    pinner = CudaPinner("cuda:1", cudart=cudart)
     pinner.pin(5 * GIB + 4096, 2 * GIB)
     assert cudart.registered == {5 * GIB + 4096: GIB - 4096, 6 * GIB: GIB, 7 * GIB: 4096}
     pinner.unpin(5 * GIB + 4096, 2 * GIB)
@@ -229,7 +232,7 @@ def test_memory_is_pinned_in_pieces_and_unpinned() -> None:
 def test_memory_that_cannot_be_pinned_is_not_pinned_in_part() -> None:
     cudart = Cudart(most=2)
     with pytest.raises(OSError, match=r"cudaHostRegister of 4,096 bytes: out of memory \(2\)"):
-        CudaPinner(cudart).pin(5 * GIB + 4096, 2 * GIB)
+        CudaPinner("cuda:1", cudart=cudart).pin(5 * GIB + 4096, 2 * GIB)
     assert cudart.registered == {}
 
 

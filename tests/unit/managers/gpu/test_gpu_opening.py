@@ -150,6 +150,57 @@ async def test_what_is_not_given_up_stays_lent() -> None:
     await manager.aclose()
 
 
+async def test_lent_devices_of_another_size_are_the_same_devices() -> None:
+    """Of a GPU, what others leave free at that moment is lent: hardly ever the same number of bytes."""
+    source = FakeSource(100, lendable=[("t:0", 200)])
+    manager, _ = await started(source, FakeService("a", mib=100))
+    for mib in (200, 180, 210):
+        source.lendable["t:0"] = mib
+        first, node = await manager.lend(["t:0"])
+        assert (first, node.devices[0].capacity_bytes) == (1, mib * MIB)
+        assert manager.nodes[1:] == (node,)
+        lease = manager.take(Seat(Chunk(1, 1), Instance("a", 1), restores=True))
+        await lease.ready()
+        lease.release()
+        assert f"t:0 {mib / 1024:.1f} GiB" in manager.describe()
+        await manager.reclaim(first)
+        assert "t:0" not in manager.describe()
+    await manager.aclose()
+
+
+async def test_devices_are_given_back_when_what_is_stuck_there_lets_go() -> None:
+    a = FakeService("a", mib=40)
+    manager, _ = await started(FakeSource(100, lendable=[("t:0", 200)]), a)
+    for ends in ("it lets go", "it lets go", "closed meanwhile"):
+        first, _ = await manager.lend(["t:0"])
+        lease = manager.take(Seat(Chunk(1, 1), Instance("a", 1), restores=True))
+        await lease.ready()
+        lease.release()
+        a.evict_errors = [RestoreError("held")] * 3
+        with pytest.raises(RestoreError, match="cannot be given back"):
+            await manager.reclaim(first)
+        with pytest.raises(ConfigurationError, match="has it already"):
+            await manager.lend(["t:0"])
+        if ends == "it lets go":
+            await asyncio.sleep(20)
+            assert "t:0" not in manager.describe()
+            await manager.reclaim(first)  # nothing is left to do
+    await manager.aclose()
+
+
+async def test_without_services_that_are_copied_there_are_no_arenas() -> None:
+    for keep, opened_with in (
+        ([False], (False, True)),
+        ([False, True], (True, True)),
+        ([True], (True, False)),
+        ([], (False, False)),
+    ):
+        services = [FakeService(f"s{number}", keeps_memory=keeps) for number, keeps in enumerate(keep)]
+        manager, _ = await started(source := FakeSource(100), *services)
+        assert source.opened_with == opened_with
+        await manager.aclose()
+
+
 async def test_a_device_that_the_pool_has_is_not_lent() -> None:
     source = FakeSource(100, lendable=[("fake:0", 100)])
     manager, _ = await started(source)
@@ -233,6 +284,32 @@ async def test_parts_of_memory_are_devices() -> None:
 async def test_more_memory_than_the_machine_has_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"cpu:0 with 9000000.00 GiB: of this machine's memory, .* can be"):
         await machine(["cpu:0:9000000GiB"]).open(shared=False)
+
+
+async def test_host_memory_is_what_devices_leave_of_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arl_tangram.managers.gpu.machine_devices.available_bytes", lambda: 10 * GIB)
+    source = MachineDevices(("cpu:0:4GiB", "cpu:1:1GiB"), reserve=0.15, host_bytes=None)
+    devices = await source.open(shared=False)  # which take their pages when they are written
+    assert (await source.host_memory()).budget_bytes == 4 * GIB
+    for device in devices:
+        await device.aclose()
+
+
+async def test_gpus_without_arenas_need_no_torch_and_take_no_memory(opened_gpus: list[tuple[str, int, bool]]) -> None:
+    source = machine(["GPU-0"], gpu("GPU-0"), gpu("GPU-1"))
+    devices = [*await source.open(shared=True, arenas=False), *await source.lend(["GPU-1"])]
+    assert opened_gpus == []
+    assert [(device.name, device.torch_name, device.holds_all) for device in devices] == [
+        ("GPU-0", "cuda:0", False),
+        ("GPU-1", "cuda:1", False),
+    ]
+    assert devices[0].capacity_bytes == 85 * GIB
+    assert devices[0].allocate(1) is None
+    await devices[0].vacate()
+    await devices[0].occupy()
+    for device in devices:
+        await device.aclose()
+    assert (await source.host_memory())._pinner is None
 
 
 @pytest.fixture

@@ -248,16 +248,32 @@ async def test_a_lease_that_is_held_for_long_does_not_hold_up_a_move() -> None:
         held.release()
 
 
-async def test_a_move_that_fails_is_a_restore_in_place() -> None:
+async def test_a_move_that_fails_is_a_restore_in_place_and_is_not_tried_again_for_the_same_one() -> None:
     services = four()
-    services[1].move_errors = [RestoreError("the copy failed")]
+    services[1].move_errors = [RestoreError("a view is held")]
     async with hosting(FakeSource(100), *services) as (manager, told):
         await three(manager, gone="a c")
-        lease = manager.take(seat("d"))
-        await use(lease)
-        assert services[1].did() == ["restore/1", "move/1", "restore/1", "move/1"]
+        with pytest.raises(RestoreError, match=r"no 60\.0 MiB in one piece on fake:0, and nothing there can be moved"):
+            await asyncio.wait_for(manager.take(seat("d")).ready(), 10)
+        assert services[1].did() == ["restore/1", "move/1", "restore/1"]
         await use(manager.take(seat("b", joins=True)))
         assert "lost b/1" not in told.what
+        await use(manager.take(seat("d")))
+        assert services[1].did()[3:] == ["move/1"]
+
+
+async def test_what_cannot_be_moved_is_passed_over_for_what_can() -> None:
+    names = [("a", 20), ("b", 20), ("c", 20), ("e", 30)]  # and 10 free
+    services = [FakeService(name, mib=mib) for name, mib in names] + [FakeService("d", mib=30)]
+    services[1].move_errors = [RestoreError("a view is held")] * 9
+    async with hosting(FakeSource(100), *services) as (manager, _):
+        for name, _mib in names:
+            await use(manager.take(seat(name)))
+        manager.evict(Instance("a", 1))
+        manager.evict(Instance("c", 1))  # 20 free, b, 20 free, e, 10 free: b is the cheaper one to move
+        await use(manager.take(seat("d")))
+        assert services[1].did() == ["restore/1", "move/1", "restore/1"]
+        assert services[3].did() == ["restore/1", "move/1"]
 
 
 async def test_what_can_neither_be_moved_nor_restored_is_lost() -> None:
@@ -396,6 +412,35 @@ async def test_what_is_stuck_can_be_asked_for_again() -> None:
         assert list(a.resident) == [1]  # what was tried again has not evicted the one that came back
 
 
+@pytest.mark.parametrize("is_stuck", [False, True])
+async def test_one_that_does_not_leave_other_devices_holds_up_nobody_where_it_is_to_go(is_stuck: bool) -> None:
+    a, b = FakeService("a", mib=20, evict_s=600), FakeService("b", mib=20)
+    a.evict_errors = [RestoreError("its call does not end")] * is_stuck
+    async with hosting(FakeSource(100, 100), a, b) as (manager, told):
+        await use(manager.take(seat("a")))
+        manager.evict(Instance("a", 1))
+        await asyncio.sleep(601 if is_stuck else 1)
+        assert told.what[1:] == ["capacity 0 80"] * is_stuck
+        coming, began = manager.take(seat("a", at=1)), now()
+        await use(manager.take(seat("b", at=1)))
+        assert now() - began == pytest.approx(2.0)  # 20 MiB at 10 MiB/s
+        await use(coming)
+        assert list(a.resident) == [1]
+
+
+async def test_one_that_is_evicted_again_before_it_has_left_is_not_restored() -> None:
+    a, b = FakeService("a", mib=60, evict_s=5), FakeService("b", mib=60)
+    async with hosting(FakeSource(100, 100), a, b) as (manager, told):
+        await use(manager.take(seat("a")))
+        manager.evict(Instance("a", 1))
+        manager.take(seat("a", at=1)).release()
+        await use(manager.take(seat("b", at=1, evicts="a")))
+        assert a.did() == ["restore/1", "evict/1"]
+        assert told.what == ["restored a/1", "restored b/1"]
+        assert manager.statistics()["a"].failures == 0
+        await use(manager.take(seat("a")))
+
+
 async def test_a_restore_that_still_holds_what_it_took() -> None:
     engine = FakeService("e", mib=60, keeps_memory=True, errors=[StillHeldError("it wakes, or not")])
     b = FakeService("b", mib=60)
@@ -422,6 +467,18 @@ async def test_an_instance_that_dies_is_told_and_comes_back() -> None:
             await manager.take(seat("e", joins=True)).ready()
         await use(manager.take(seat("e")))
         assert manager.statistics()["e"].losses == 1
+
+
+async def test_one_that_has_died_between_the_decision_and_its_use_is_lost() -> None:
+    a = FakeService("a")
+    async with hosting(FakeSource(100), a) as (manager, _):
+        await use(manager.take(seat("a")))
+        lease = manager.take(seat("a", joins=True))
+        a.die(1)
+        with pytest.raises(ServiceLostError, match="a/1 was restored, and has died since"):
+            await lease.ready()
+        assert not a.open_handles
+        lease.release()
 
 
 async def test_one_that_dies_as_it_is_restored_has_failed() -> None:

@@ -24,7 +24,7 @@ def use(policy: Loss | Lru | Gdsf, *uses: Resident) -> None:
 
 
 def test_policies_are_found_by_name() -> None:
-    assert [make_eviction(name).name for name in ("loss", "lru", "gdsf")] == ["loss", "lru", "gdsf"]
+    assert [type(make_eviction(name)) for name in ("loss", "lru", "gdsf")] == [Loss, Lru, Gdsf]
     assert [make_eviction(name).in_seconds for name in ("loss", "lru", "gdsf")] == [True, False, False]
     with pytest.raises(ValueError, match="no eviction policy 'fifo'; there are loss, lru, gdsf"):
         make_eviction("fifo")  # type: ignore[arg-type]

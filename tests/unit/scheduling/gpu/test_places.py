@@ -126,5 +126,3 @@ def test_nodes_are_counted_on() -> None:
     chunks = Chunks(nodes_of(3, 2))
     assert chunks.of_size(2) == (Chunk(0, 2), Chunk(3, 2))
     assert chunks.free([0, 1, 2, 3]) == (Chunk(0, 2), Chunk(2, 1), Chunk(3, 1))
-    assert chunks.counts([0, 1, 2, 3]) == ((1, 1, 0, 0), (1, 0, 0, 0))
-    assert (chunks.nodes, chunks.names[3]) == ((0, 0, 0, 1, 1), "1:0")

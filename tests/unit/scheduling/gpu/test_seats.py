@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.scheduling.gpu.eviction import make_eviction
 from arl_tangram.scheduling.gpu.patience import patience_of
+from arl_tangram.scheduling.gpu.places import Offer, Places
 from arl_tangram.scheduling.gpu.request import SeatRequest, Wait
 from property.gpu_rooms import nodes_of
 from property.seat_worlds import SeatWorld, service_of
@@ -594,16 +597,59 @@ def test_who_can_wait_for_what_is_there_does_not_give_up() -> None:
     assert world.decide() == [asked]
 
 
-def test_after_three_attempts_an_action_gives_up() -> None:
+def test_who_has_failed_goes_on_as_long_as_there_are_chunks_to_try() -> None:
     world = world_of(service_of("a", 60), devices=8)
     asked = world.ask("a")
-    for _ in range(3):
+    for _ in range(8):
         assert world.decide() == [asked]
         world.failed(A)
-        world.now += 1e6
-    assert not world.seats.hopeless(SeatRequest(99, "a", (1,), (1.0,)), world.now)
-    request = next(r for r in world.waiting if r.action_id == asked)
-    assert world.seats.hopeless(request, world.now)
+    assert world.decide() == []
+    assert world.gave_up == [asked]
+
+
+def test_after_a_failure_and_a_while_who_found_nothing_is_not_searched_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_of(service_of("a", 60), service_of("b", 60))
+    world.ask("a")
+    world.decide()
+    world.failed(A)
+    world.decide()  # it gives up; nothing is restored there for half a second
+    assert world.seats.find(SeatRequest(98, "a", (1,), (1.0,)), world.now) is None
+    world.now = 0.5
+    assert world.seats.find(SeatRequest(98, "a", (1,), (1.0,)), world.now) is not None, "time has changed it"
+    sits(world, "b")
+    searches: list[str | None] = []
+    join = Places.join
+
+    def counted(places: Places, request: SeatRequest, now_s: float, closed: Collection[int]) -> Offer | None:
+        searches.append(request.service)
+        return join(places, request, now_s, closed)
+
+    monkeypatch.setattr(Places, "join", counted)
+    for _ in range(3):
+        assert world.seats.find(SeatRequest(99, "a", (1,), (1.0,)), world.now) is None
+    assert searches == ["a"]
+
+
+def test_a_body_keeps_away_from_devices_that_cannot_be_emptied() -> None:
+    world = world_of(service_of("a", 60), devices=2)
+    user = sits(world, "a")
+    stuck = world.seats.seat_of(user)
+    assert stuck is not None
+    world.rise(user)
+    other = 1 - stuck.chunk.first
+    world.set_capacity(stuck.chunk.first, 40)  # the manager has not got it out
+    body = world.ask(None)
+    assert world.decide() == [body]
+    seat = world.seats.seat_of(body)
+    assert seat is not None
+    assert seat.chunk == Chunk(other, 1)
+    late = world.ask(None)
+    assert world.decide() == []
+    assert world.seats.possible(SeatRequest(late, None, (1,), (1.0,)), ())
+    world.set_capacity(stuck.chunk.first, 100)
+    assert world.decide() == [late]
 
 
 def test_who_comes_after_a_failure_waits_a_moment_and_bars_nobody_else() -> None:
@@ -714,6 +760,23 @@ def test_one_being_restored_leaves_a_reclaimed_device_after_its_action() -> None
     assert not world.seats.is_clear(1)
     world.rise(user)
     assert world.seats.is_clear(1)
+
+
+@pytest.mark.parametrize("less_before", [True, False])
+def test_a_reclaimed_device_has_no_room_whatever_is_said_of_it_until_it_is_lent_again(less_before: bool) -> None:
+    """Something that was evicted still has memory there, from before the reclaim or since, and lets go."""
+    world = world_of(service_of("a", 60), service_of("b", 60), devices=1)
+    sits(world, "a")
+    world.lend(1, nodes_of(1)[0])
+    if less_before:
+        world.set_capacity(1, 20)
+    world.reclaim(1, 1)
+    world.ask("b")
+    for capacity in (20, 100):
+        world.set_capacity(1, capacity)
+        assert world.decide() == []
+    world.lend(1, nodes_of(1)[0])
+    assert len(world.decide()) == 1
 
 
 def test_less_capacity_evicts_what_is_idle_as_far_as_needed() -> None:

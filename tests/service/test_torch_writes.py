@@ -1,0 +1,150 @@
+"""What becomes of a torch service whose module writes to its own weights: the next call has those of the host again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from arl_tangram.errors import RestoreError, ServiceLostError, UsageError
+from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.device import Region
+from arl_tangram.services.torch_service import TorchService
+from service.hosted_modules import hosted, until
+
+
+class Counting(nn.Module):
+    """Adds to a buffer, if it is told to, and returns it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.ones(1024))
+        self.views: list[torch.Tensor] = []
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def forward(self, what: str = "") -> float:
+        if what == "wait":
+            self.began.set()
+            assert self.go_on.wait(20)
+        elif what:
+            self.count += 1
+        if what == "keep":
+            self.views.append(self.count[:4])
+        if what == "raise":
+            raise KeyError(what)
+        return float(self.count.sum())
+
+
+async def test_another_call_after_one_that_wrote_has_the_weights_of_the_host() -> None:
+    async with hosted(TorchService("counting", load=Counting)) as service:
+        await service.restore()
+        for _ in range(3):
+            with pytest.raises(UsageError, match=r"service 'counting': its module has written to 'count'"):
+                await service.call("write")
+            assert await service.call() == 1024
+        await service.evict()
+
+
+async def test_a_call_that_wrote_and_raised_spoils_no_other() -> None:
+    async with hosted(TorchService("counting", load=Counting)) as service:
+        await service.restore()
+        with pytest.raises(KeyError):
+            await service.call("raise")
+        assert await service.call() == 1024
+        await service.evict()
+
+
+@pytest.mark.parametrize("what", ["write", "raise"])
+async def test_what_was_written_is_not_carried_along_by_a_move(what: str) -> None:
+    async with hosted(TorchService("counting", load=Counting)) as service:
+        await service.restore(gap=8192)
+        with pytest.raises((UsageError, KeyError)):
+            await service.call(what)
+        await service.move(512)
+        assert await service.call() == 1024
+        await service.evict()
+
+
+async def test_what_somebody_else_wrote_is_not_carried_along_by_a_move() -> None:
+    counting = Counting()
+    async with hosted(TorchService("counting", load=lambda: counting)) as service:
+        await service.restore(gap=8192)
+        counting.count += 1
+        await service.move(4096)
+        assert await service.call() == 1024
+        await service.evict()
+
+
+async def test_calls_that_compute_are_waited_for_before_it_is_copied_anew_and_others_wait() -> None:
+    counting = Counting()
+    async with hosted(TorchService("counting", load=lambda: counting, max_concurrency=3)) as service:
+        await service.restore()
+        first = asyncio.create_task(service.call("wait"))
+        await until(counting.began)
+        with pytest.raises(UsageError):
+            await service.call("write")
+        after, given_up = (asyncio.create_task(service.call()) for _ in range(2))
+        await asyncio.sleep(0.01)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert given_up.cancelled()
+        assert not after.done()
+        counting.go_on.set()
+        assert await after == 1024
+        with pytest.raises(UsageError):  # what it has computed with was written to
+            await first
+        assert await service.call() == 1024
+        await service.evict()
+
+
+@pytest.mark.parametrize("what", ["write", "keep"])
+async def test_one_that_cannot_be_copied_anew_is_lost_and_comes_back(what: str) -> None:
+    faults: list[OSError] = []
+
+    def fault(_region: Region) -> None:
+        if faults:
+            raise faults.pop()
+
+    lost: list[tuple[int, Exception]] = []
+    counting = Counting()
+    async with hosted(TorchService("counting", load=lambda: counting), fault=fault) as service:
+        service.backend.on_lost(lambda dop, error: lost.append((dop, error)))
+        await service.restore()
+        with pytest.raises(UsageError):
+            await service.call(what)
+        faults.append(OSError("the link is down"))
+        with pytest.raises(ServiceLostError, match="service 'counting' was lost while it was moved or copied anew"):
+            await service.call()
+        ((dop, error),) = lost
+        assert dop == 1
+        assert isinstance(error, RestoreError)
+        assert isinstance(error, StillHeldError) is (what == "keep"), "whether its memory is free"
+        assert "the link is down" in str(error)
+        counting.views.clear()
+        await service.evict()  # what is told to its manager, this test does not carry out
+        await service.restore()
+        assert await service.call() == 1024
+        await service.evict()
+
+
+async def test_closing_ends_what_copies_anew() -> None:
+    counting = Counting()
+    async with hosted(TorchService("counting", load=lambda: counting, max_concurrency=2)) as service:
+        await service.restore()
+        computes = asyncio.create_task(service.call("wait"))
+        await until(counting.began)
+        with pytest.raises(UsageError):
+            await service.call("write")
+        waits = asyncio.create_task(service.call())
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(service.backend.aclose())
+        await asyncio.sleep(0.01)
+        counting.go_on.set()
+        await closing
+        with pytest.raises((ServiceLostError, UsageError)):
+            await waits
+        with pytest.raises((ServiceLostError, UsageError)):
+            await computes

@@ -1,0 +1,205 @@
+"""Seats in the core: who is looked at, who is barred, and what is forgotten of those who wait no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from arl_tangram.errors import InfeasibleError
+from arl_tangram.model.gpu import Footprint, GpuDevice, GpuNode, HostedService, Instance
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from property.test_seated_core import World
+
+A = Instance("a", 1)
+
+
+def service(name: str, size: int = 8, places: int = 1) -> HostedService:
+    return HostedService(name, ((1, Footprint(size, size)),), ((1, 1.0),), places)
+
+
+def submitted(world: World, name: str, parent: int | None = None) -> int:
+    assert world.submit(world.demand(name, 0, 0, None), parent)
+    return world.next_id
+
+
+def sits(world: World, name: str) -> int:
+    """An action sits on a service that is restored for it."""
+    action_id = submitted(world, name)
+    world.decide()
+    assert action_id in world.running
+    for instance in list(world.restoring):
+        world.restored(instance)
+    return action_id
+
+
+# Many who wait for one service.
+
+
+def test_many_who_wait_for_one_service_hold_up_nobody_who_wants_another() -> None:
+    world = World(2, [service("a", places=200), service("b"), service("c", 2, 4)], "loss")
+    for name in "bc":
+        sits(world, name)
+    world.finish(2)
+    held = world.seats.seat_of(1)
+    assert held is not None
+    other = 1 - held.chunk.first
+    world.core.seating.set_device(other, 3, world.now)
+    waiting = [submitted(world, "a") for _ in range(150)]
+    last = submitted(world, "c")
+    assert world.decide()
+    assert last in world.running
+    assert set(waiting) == world.waiting.keys()
+    assert not world.core.decide(world.now).more
+
+
+# Calls of running actions.
+
+
+def test_a_call_that_needs_a_restore_is_served_though_others_keep_what_is_there_busy() -> None:
+    world = World(1, [service("judge", places=4), service("teach")], "loss")
+    caller = submitted(world, "judge")
+    world.decide()
+    world.restored(Instance("judge", 1))
+    world.finish(caller)
+    sits(world, "judge")
+    parent = world.submit(world.demand(None, 0, 1, None)) and world.next_id
+    world.decide()
+    assert parent in world.running
+    call = submitted(world, "teach", parent)
+    world.core.lend(parent, world.now)
+    world.lent.add(parent)
+    for _ in range(50):  # a seat on the judge is taken again before the last one is given back
+        submitted(world, "judge")
+        world.decide()
+        oldest = min(i for i, r in world.running.items() if r.seat is not None)
+        world.now += 1.0
+        world.finish(oldest)
+        world.decide()
+        if call in world.running:
+            return
+    raise AssertionError("it waits for ever")
+
+
+# The calls of one round.
+
+
+def test_who_waits_to_be_placed_bars_placing_in_all_calls_of_a_round() -> None:
+    world = World(1, [service("b", 5), service("s", 8), service("t", 4)], "loss")
+    user = sits(world, "b")
+    assert world.submit(world.demand("s", 0, 1, None))
+    waits = world.next_id
+    world.submit(world.demand(None, 0, 2, None))  # cores are planned, so that later calls of the round pass them by
+    for _ in range(600):
+        world.submit(world.demand(None, 0, 0, None))
+    assert world.core.decide(world.now).more
+    behind = submitted(world, "t")
+    started = world.core.decide(world.now).started
+    assert started
+    assert all(running.pending.id != behind for running in started)
+    world.core.finish(user, world.now, 1.0)
+    assert waits in [running.pending.id for running in world.core.decide(world.now).started]
+
+
+# Who waits no more.
+
+
+def test_who_gives_its_turn_away_claims_nothing() -> None:
+    world = World(1, [service("a", places=4), service("b")], "loss")
+    world.core.open(PendingAction(1000, Demand("trajectory", ()), 0.0))
+    assert world.core.decide(0.0).opened == [1000]
+    sits(world, "a")
+    holder = PendingAction(1001, world.demand("b", 0, 0, None), 0.0, trajectory=1000, turn=True)
+    world.core.submit(holder)
+    world.core.decide(0.0)
+    assert world.core.next_wakeup_s() is not None
+    parent = submitted(world, "a")
+    world.decide()
+    assert parent in world.running
+    at_s = world.core.next_wakeup_s()
+    assert at_s is not None
+    world.core.decide(at_s)  # it claims the only GPU
+    call = PendingAction(1002, world.demand("a", 0, 0, None), at_s, trajectory=1000, turn=True, parent=parent)
+    world.core.submit(call)
+    assert holder.id not in world.seats._claims
+    world.core.lend(parent, at_s)
+    assert [running.pending.id for running in world.core.decide(at_s).started] == [call.id]
+    world.core.withdraw(holder.id)
+    assert world.core.next_wakeup_s() is None
+
+
+def test_who_is_refused_claims_nothing() -> None:
+    world = World(2, [service("a"), service("b")], "loss")
+    sits(world, "b")
+    asks = submitted(world, "a")
+    world.decide()
+    seat = world.running[asks].seat
+    assert seat is not None
+    world.failed(A)
+    world.send_back(asks)
+    world.decide()
+    assert asks in world.seats._claims  # it waits for the other GPU
+    world.core.seating.set_device(1 - seat.chunk.first, 3, world.now)
+    world.decide()
+    assert asks in world.gave_up
+    assert asks not in world.seats._claims
+
+
+# Devices that come and go.
+
+
+def test_a_body_that_waits_for_gpus_that_are_taken_away_is_refused_though_there_are_as_many() -> None:
+    apart = [GpuNode(name, (GpuDevice(f"gpu-{name}", 10),)) for name in "xy"]
+    together = GpuNode("z", (GpuDevice("gpu-z0", 10), GpuDevice("gpu-z1", 10)))
+    world = World(2, [service("a", 5, 9)], "loss", nodes=apart)
+    world.core.seating.lend(2, together, 0.0)
+    demand = world.demand(None, 2, 0, None)
+    world.submit(demand)
+    world.decide()
+    assert len(world.running) == 1
+    world.submit(demand)
+    behind = submitted(world, "a")
+    world.decide()
+    world.core.seating.reclaim(2, 0.0)
+    world.decide()
+    assert isinstance(world.gave_up[2], InfeasibleError)
+    world.decide()
+    assert behind in world.running
+    with pytest.raises(InfeasibleError, match="at most 1 together"):
+        world.submit(demand)
+
+
+def test_a_body_is_not_sent_to_the_same_gpu_again_that_could_not_be_emptied() -> None:
+    world = World(2, [service("a"), service("b")], "loss")
+    first, second = sits(world, "a"), sits(world, "b")
+    there = world.running[first].seat
+    assert there is not None
+    world.finish(first)
+    world.submit(world.demand(None, 1, 0, None))
+    body = world.next_id
+    world.decide()
+    seat = world.running[body].seat
+    assert seat is not None
+    assert (seat.chunk, seat.evicts) == (there.chunk, (A,))
+    world.core.seating.set_device(seat.chunk.first, 2, world.now)  # the manager has not got it out
+    world.unseated.add(body)
+    world.send_back(body)
+    world.decide()
+    assert body in world.waiting
+    world.finish(second)
+    world.decide()
+    seat = world.running[body].seat
+    assert seat is not None
+    assert seat.chunk != there.chunk
+
+
+def test_a_body_that_cannot_have_its_gpus_for_the_moment_holds_up_nobody_who_wants_fewer() -> None:
+    world = World(4, [service("a")], "loss")
+    for device in (0, 2):
+        world.core.seating.set_device(device, 2, world.now)
+    for gpus in (2, 1):
+        world.submit(world.demand(None, gpus, 0, None))
+    world.decide()
+    assert list(world.running) == [2]
+    world.core.seating.set_device(0, 10, world.now)
+    world.finish(2)
+    world.decide()
+    assert list(world.running) == [1]
