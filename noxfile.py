@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.10.14"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -143,9 +144,15 @@ def _tests(version: str) -> None:
         if session.posargs:
             _pytest(session, extras="[demo,bench,gpu]")  # the benchmark is tested beside a real Ray
             return
-        _pytest(session, *PURE, *SIDE_BY_SIDE, extras="[demo,bench,gpu]")
-        _pytest(session, *(f"--ignore={path}" for path in (*PURE, *ALONE)), *FILE_BY_FILE, extras="[demo,bench,gpu]")
-        _pytest(session, *ALONE, extras="[demo,bench,gpu]")
+        others = [f"--ignore={path}" for path in (*PURE, *ALONE)]
+        failed: list[CommandFailed] = []
+        for arguments in ([*PURE, *SIDE_BY_SIDE], [*others, *FILE_BY_FILE], ALONE):
+            try:
+                _pytest(session, *arguments, extras="[demo,bench,gpu]")
+            except CommandFailed as error:  # the rest is run all the same, so that one run tells all that fails
+                failed.append(error)
+        if failed:
+            session.error(*failed)
 
     whole = "Run the whole suite" if version == FULL else "Run the unit and property tests"
     tests.__doc__ = f"{whole} on Python {version}."

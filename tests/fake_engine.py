@@ -90,6 +90,8 @@ class FakeEngine:
         self.pull_report: list[Any] = [{"status": "Pulling"}, {"status": "done"}]
         self.on_exec: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] = self._say_hi
         self.clock = "2026-11-30T03:00:00.123456789Z"
+        self.reads = asyncio.Event()  # while it is not set, no request is read beyond its head
+        self.reads.set()
         self.answers: dict[str, Any] = {}  # by route: what is answered in place of the usual
         self._faults: dict[str, deque[Fault]] = {}
         self._writers: set[asyncio.StreamWriter] = set()
@@ -209,7 +211,7 @@ class FakeEngine:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        request = await _receive(reader)
+        request = await _receive(reader, self.reads)
         self.requests.append(request)
         self._news.set()
         faults = self._faults.get(f"{request.method} {_route(request.path)}")
@@ -367,8 +369,9 @@ def _route(path: str) -> str:
     return "/".join(parts[1:] if parts[0].startswith("v") and parts[0] != "version" else parts)
 
 
-async def _receive(reader: asyncio.StreamReader) -> Request:
+async def _receive(reader: asyncio.StreamReader, reads: asyncio.Event) -> Request:
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    await reads.wait()
     line, *rest = head.rstrip().split("\r\n")
     method, target, _ = line.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in rest)}

@@ -19,8 +19,8 @@ class Driver:
     """Seats those who ask, in the order in which they asked; decides once in a turn of the loop.
 
     Attributes:
-        most_passed: by service, the most who came later and sat down before somebody, for each who waited when it
-            asked, itself included.
+        most_passed: by service, the most who came later and sat down before somebody on the first device, for each who
+            waited before it, itself included.
     """
 
     def __init__(self, manager: GpuManager) -> None:
@@ -31,7 +31,7 @@ class Driver:
         self.most_passed: dict[str | None, float] = {}
         self._waiting: dict[int, tuple[SeatRequest, asyncio.Future[GpuLease]]] = {}
         self._passed: dict[int, int] = {}  # who came later and has sat down, for each one that waits
-        self._first: dict[int, int] = {}  # how many were there first
+        self._first: dict[int, int] = {}  # how many waited before it
         self._loop = asyncio.get_running_loop()
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -72,6 +72,8 @@ class Driver:
 
     async def _seated(self, request: SeatRequest) -> GpuLease:
         found: asyncio.Future[GpuLease] = self._loop.create_future()
+        for waiting in self._waiting:
+            self._first[waiting] += waiting > request.action_id  # one whose restore has failed takes its old place
         self._first[request.action_id] = sum(waiting < request.action_id for waiting in self._waiting)
         self._waiting[request.action_id] = (request, found)
         self._passed.setdefault(request.action_id, 0)
@@ -146,9 +148,9 @@ class Driver:
         found.set_result(self.manager.take(seat))
         passed = self._passed.pop(request.action_id) / (self._first[request.action_id] + 1)
         self.most_passed[request.service] = max(passed, self.most_passed.get(request.service, 0))
-        for waiting in self._passed:
-            if waiting < request.action_id:
-                self._passed[waiting] += 1
+        if 0 in seat.chunk.devices:
+            for waiting in self._passed:
+                self._passed[waiting] += waiting < request.action_id
 
     def _give_up(self, request: SeatRequest, found: asyncio.Future[GpuLease]) -> None:
         del self._waiting[request.action_id]

@@ -164,7 +164,7 @@ async def test_no_wrong_answer_no_leak_and_nobody_starves(seed: int) -> None:
     assert faults.count > 2
     assert sum(service.restores for service in counts.values()) > 30
     assert sum(service.moves for service in counts.values()) > 0
-    # Each of those who wait to be placed before it lets 64 pass at most.
+    # It fits on the first device only. There, each of those who wait before it lets 64 pass at most.
     assert driver.most_passed["big"] <= 64, driver.most_passed
     with pytest.raises(EvictedServiceError):
         modules["big"](rows)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -12,11 +13,13 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.exceptions import DockerContextError
 from aiodocker.ssh import SSHConnector
+from aiohttp.client_proto import ResponseHandler
 
 from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.docker.answers import DaemonError, EngineVersion, Kind, read_version
@@ -59,8 +62,11 @@ class Connection:
         """
         self.location = location
         self._calls = Calls(meter)
+        connector = _connector(location)
+        protocol: type[ResponseHandler] = _Protocol
+        connector._factory = partial[ResponseHandler](protocol, asyncio.get_running_loop())
         self._session = aiohttp.ClientSession(
-            connector=_connector(location), timeout=_NEVER, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=1 << 18
+            connector=connector, timeout=_NEVER, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=1 << 18
         )
         # A session of ours: aiodocker would allow 100 connections in all, and every open stream holds one.
         self._docker = Docker(url=location.base, connector=self._session.connector, session=self._session)
@@ -68,6 +74,7 @@ class Connection:
     async def aclose(self) -> None:
         """Close all connections; what is under way fails."""
         await self._session.close()
+        await asyncio.sleep(0)  # sockets are closed in the next turn of the loop
 
     async def check(self, timeout_s: float) -> EngineVersion:
         """Ask which daemon it is, and settle on a version of its API.
@@ -236,6 +243,14 @@ class Connection:
                 read_until_eof=read_until_eof,
                 versioned_api=versioned,
             )
+
+
+class _Protocol(ResponseHandler):
+    """One connection; what it has not sent when it is closed is dropped, or a daemon that hangs would keep it open."""
+
+    def close(self) -> None:
+        """Close it at once."""
+        self.abort()
 
 
 class _Lines:

@@ -215,6 +215,28 @@ async def test_closing_ends_what_is_under_way(name: str) -> None:
         assert caught.value.kind == "gone"
 
 
+async def test_what_a_cancelled_call_has_not_sent_is_dropped() -> None:
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            begun.set()
+            yield bytes(1 << 20)
+
+    async with FakeEngine() as daemon:
+        engine = Engine(daemon.url, LatencyMeter())
+        await engine.open()
+        before = open_files()
+        daemon.reads.clear()
+        call = asyncio.create_task(engine.import_image(endless(), "img:2"))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        await engine.aclose()
+        assert open_files() == before - 1  # the daemon's end, which is in this process too, does not read it yet
+        daemon.reads.set()
+
+
 async def test_a_removal_does_not_stand_behind_creations() -> None:
     async with opened() as (daemon, engine, _):
         held = asyncio.Event()
