@@ -5,10 +5,13 @@
     TangramError
     ├── DefinitionError (TypeError)          an action is declared wrongly
     ├── ConfigurationError (ValueError)      a pool, a quota or the runtime is declared wrongly
+    │   └── ConfigurationMismatchError       a shared runtime of this name has another configuration
     ├── InfeasibleError (ValueError)         the cost can never be met by the pools that there are
     ├── UsageError (RuntimeError)            a correct thing, used in the wrong place
     │   ├── ArgumentsError (TypeError)       the call does not fit the action's signature
     │   ├── NoRuntimeError                   no runtime, or more than one to choose from
+    │   │   └── NoSharedRuntimeError         no shared runtime of this name
+    │   ├── VersionMismatchError             the two sides of a shared runtime are of different versions
     │   ├── RuntimeClosedError               the runtime is not open (any more)
     │   ├── WrongLoopError                   called from elsewhere while the runtime's event loop does not run
     │   ├── ForkedRuntimeError               called in a forked child of the runtime's process
@@ -31,6 +34,9 @@
         ├── QueueTimeout (TimeoutError)      waited longer than `queue_timeout`
         ├── SandboxStartError (OSError)      a sandbox could not be created
         ├── SandboxLostError (OSError)       a sandbox died while it was in use
+        │   └── NodeLostError                its node, or the agent there, died
+        ├── OwnerLostError (OSError)         the owner of a shared runtime died, and what it granted is lost
+        ├── LeaseLostError (OSError)         this process was cut off from a shared runtime for too long
         ├── AllocationError (OSError)        what was granted to a sandbox is not what is in effect there
         ├── RestoreError (OSError)           a service could not be restored on any of its devices
         ├── ServiceLostError (OSError)       a service died, or gave no proper answer, while it was in use
@@ -58,6 +64,10 @@ class ConfigurationError(TangramError, ValueError):
     """A pool, a quota or the runtime is configured in a way that cannot work."""
 
 
+class ConfigurationMismatchError(ConfigurationError):
+    """A shared runtime of this name is open with another configuration; the message says what differs."""
+
+
 class InfeasibleError(TangramError, ValueError):
     """A cost vector can never be granted; the message says what was asked and what there is."""
 
@@ -72,6 +82,14 @@ class ArgumentsError(UsageError, TypeError):
 
 class NoRuntimeError(UsageError):
     """There is no open runtime, or several and none of them is the current one."""
+
+
+class NoSharedRuntimeError(NoRuntimeError):
+    """There is no shared runtime of this name to connect to."""
+
+
+class VersionMismatchError(UsageError):
+    """The two sides of a shared runtime have different versions of the library; the message names both."""
 
 
 class RuntimeClosedError(UsageError):
@@ -189,6 +207,18 @@ class SandboxStartError(InfrastructureError, OSError):
 
 class SandboxLostError(InfrastructureError, OSError):
     """A sandbox died while it was in use."""
+
+
+class NodeLostError(SandboxLostError):
+    """The node of a sandbox or of a service, or the agent there, died or was cut off."""
+
+
+class OwnerLostError(InfrastructureError, OSError):
+    """The owner of a shared runtime died, and what it had granted, or what waited there, is lost."""
+
+
+class LeaseLostError(InfrastructureError, OSError):
+    """This process was cut off from its shared runtime for longer than its lease; what it held went to others."""
 
 
 class AllocationError(InfrastructureError, OSError):

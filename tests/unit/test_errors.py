@@ -1,6 +1,8 @@
-"""Every kind of error has a verdict: whether a call is tried again after it, and whether a backend is to blame."""
+"""Every kind of error has a verdict: whether a call is tried again, whether a backend is to blame; and each travels."""
 
 from __future__ import annotations
+
+import pickle
 
 import pytest
 
@@ -15,8 +17,9 @@ KINDS = {
 }
 # Tried again, if the action's `retry_on` has it.
 AGAIN = {
-    "AllocationError", "BodyExitedError", "ConfigurationError", "DefinitionError", "InfrastructureError",
-    "MissingExtraError", "OutOfMemoryError", "RemoteError", "RestoreError", "ResultError", "RunTimeout",
+    "AllocationError", "BodyExitedError", "ConfigurationError", "ConfigurationMismatchError", "DefinitionError",
+    "InfrastructureError", "LeaseLostError", "MissingExtraError", "NodeLostError", "OutOfMemoryError", "OwnerLostError",
+    "RemoteError", "RestoreError", "ResultError", "RunTimeout",
     "SandboxLostError", "SandboxPathError", "SandboxStartError", "ServiceLostError", "TangramError",
     "TraceFormatError", "WorkerDiedError", "WorkerStartError",
 }  # fmt: skip
@@ -36,3 +39,13 @@ def test_an_error_is_blamed_on_the_backend_or_not(name: str) -> None:
 
 def test_no_verdict_is_left_over() -> None:
     assert set(KINDS) >= AGAIN | BACKENDS
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_an_error_crosses_to_another_process_as_itself(name: str) -> None:
+    arguments = ("ValueError", "why", "where") if KINDS[name] is errors.RemoteError else ("what, why and which",)
+    error = KINDS[name](*arguments)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is KINDS[name]
+    assert str(again) == str(error)
+    assert again.args == error.args

@@ -1,0 +1,78 @@
+"""The ways from a client to the owner and to the agents: all that the rest of this package knows of Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId, ClientFrame, OwnerFrame
+
+
+class LineError(Exception):
+    """There is no answer, and it is not known whether what was sent has arrived.
+
+    Attributes:
+        gone: whether the other side is known to have ended, though another may be started in its place.
+        for_good: whether no other will be started.
+    """
+
+    def __init__(self, text: str, *, gone: bool = False, for_good: bool = False) -> None:
+        super().__init__(text)
+        self.gone = gone
+        self.for_good = for_good
+
+
+class OwnerLine(Protocol):
+    """From a client or an agent to the owner; what is sent may be lost, late, doubled or in another order."""
+
+    async def hello(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Begin, or resume, a session; builtins only, so that another version of the library can read it.
+
+        Raises:
+            LineError: no answer.
+        """
+        ...
+
+    async def exchange(self, frame: ClientFrame) -> OwnerFrame:
+        """Send a frame; cancelling gives up the answer.
+
+        Raises:
+            LineError: no answer.
+        """
+        ...
+
+    async def ask(self, session: str, what: str, arguments: Mapping[str, Any]) -> AgentReply:
+        """Let the owner do or look up something that is no part of a call, such as `statistics`; at most once.
+
+        Raises:
+            LineError: no answer.
+        """
+        ...
+
+    def ask_now(self, session: str, what: str, arguments: Mapping[str, Any], limit_s: float) -> AgentReply:
+        """The same, and block for it.
+
+        Raises:
+            LineError: no answer within the limit.
+        """
+        ...
+
+
+class AgentLine(Protocol):
+    """From a client to the agent of a node; what is sent arrives once, or not."""
+
+    async def call(self, request: AgentCall) -> AgentReply:
+        """Let the agent do something; calls may begin in another order. Cancelling only gives up the answer.
+
+        Raises:
+            LineError: no answer.
+        """
+        ...
+
+    def send(self, request: AgentCall) -> None:
+        """The same for what needs no answer; it may begin before what was sent earlier, or be lost with the agent."""
+        ...
+
+    def cancel(self, id: CallId) -> None:  # noqa: A002 - what it is
+        """Cancel a call at the agent, if it goes on there; needs no answer."""
+        ...
