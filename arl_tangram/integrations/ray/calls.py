@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from arl_tangram.errors import NodeLostError, TangramError
@@ -11,6 +12,8 @@ from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.lines import AgentLine, LineError
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId
 from arl_tangram.uninterrupted import settled
+
+_numbers = itertools.count(1)  # of this process, so that no two calls of a session have the same
 
 CANCEL_S = 15.0
 """Seconds that an agent has to end a call that was cancelled; killing commands takes a few."""
@@ -23,7 +26,6 @@ class AgentCalls:
         session: whose calls they are.
         node: the name of the node, for messages.
         line: to its agent.
-        numbers: of all calls of this client.
         on_lost: is told when the agent does not answer.
     """
 
@@ -32,13 +34,11 @@ class AgentCalls:
         session: str,
         node: str,
         line: AgentLine,
-        numbers: Iterator[int],
         on_lost: Callable[[NodeLostError], None] | None = None,
     ) -> None:
         self.node = node
         self._session = session
         self._line = line
-        self._numbers = numbers
         self._on_lost = on_lost
         self._ended: TangramError | None = None
         self._going: set[asyncio.Task[AgentReply]] = set()
@@ -68,7 +68,7 @@ class AgentCalls:
             TangramError: what `end` was given.
         """
         self.check()
-        request = AgentCall(CallId(self._session, next(self._numbers)), what, arguments, load)
+        request = AgentCall(CallId(self._session, next(_numbers)), what, arguments, load)
         task = asyncio.get_running_loop().create_task(self._line.call(request))
         self._going.add(task)
         task.add_done_callback(self._done)
@@ -97,13 +97,13 @@ class AgentCalls:
         return result_of(await self.ask(what, arguments, limit_s=limit_s, heard=heard), what)
 
     def new_number(self) -> int:
-        """Return a number that no other call of this client has: the name of something that calls are about."""
-        return next(self._numbers)
+        """Return a number that no other call of this process has: the name of something that calls are about."""
+        return next(_numbers)
 
     def tell(self, what: str, arguments: Mapping[str, Any]) -> None:
         """Let the agent do something that needs no answer."""
         if self._ended is None:
-            self._line.send(AgentCall(CallId(self._session, next(self._numbers)), what, arguments))
+            self._line.send(AgentCall(CallId(self._session, next(_numbers)), what, arguments))
 
     def end(self, error: TangramError) -> None:
         """End all calls with an error, those that come later, too: the session is over. The first error counts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -29,13 +29,22 @@ class RemoteSandbox:
         number: by which the agent knows it, within the session.
         node: the number of the node.
         calls: to its agent.
+        on_close: called when it is closed.
     """
 
-    def __init__(self, sandbox_id: str, number: int, node: int, calls: AgentCalls) -> None:
+    def __init__(
+        self,
+        sandbox_id: str,
+        number: int,
+        node: int,
+        calls: AgentCalls,
+        on_close: Callable[[RemoteSandbox], None],
+    ) -> None:
         self._id = sandbox_id
         self.number = number
         self.node = node
         self.calls = calls
+        self._on_close = on_close
         self._lease: RemoteLease | None = None
         self._closing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -134,3 +143,4 @@ class RemoteSandbox:
     async def _close(self) -> None:
         with suppress(InfrastructureError):  # of a node that is lost, or a session that is over: the agent closes it
             await self.calls.do("close", {"sandbox": self.number}, limit_s=CLOSE_S)
+        self._on_close(self)

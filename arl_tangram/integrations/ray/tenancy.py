@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from arl_tangram.errors import LeaseLostError, SandboxLostError, UsageError
+from arl_tangram.errors import LeaseLostError, SandboxLostError
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.leases import HeldLease, Room, SessionLeases
 from arl_tangram.integrations.ray.once import Once
@@ -17,6 +17,12 @@ from arl_tangram.managers.manager import CpuManager, ManagedSandbox
 from arl_tangram.uninterrupted import settled, unstoppable
 
 Arguments = Mapping[str, Any]
+
+CORE_CALLS = (
+    "create", "close", "exec", "apply", "clean", "release", "write_file", "read_file", "put_piece", "put_dir", "get_dir",
+    "get_piece", "forget",
+)  # fmt: skip
+"""What clients can ask of a node with cores."""
 
 
 class Tenancy:
@@ -217,8 +223,3 @@ async def _ended(task: asyncio.Task[AgentReply]) -> AgentReply:
     if task.cancelled():  # before its first step
         return raised(asyncio.CancelledError())
     return task.result()
-
-
-def no_cores_here(node: str) -> UsageError:
-    """Return the error for a call about cores at a node without any."""
-    return UsageError(f"node {node!r} has no pool of cores")
