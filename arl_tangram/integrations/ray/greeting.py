@@ -1,4 +1,4 @@
-"""The words with which a session begins: builtins and pickled bytes only, so that every version can read that it cannot.
+"""The words with which a session begins: builtins and pickled bytes, so that another version can read and refuse them.
 
 A greeting is answered with a welcome or a refusal. The same greeting may arrive twice: both are to be answered alike,
 which is what its token is for.
