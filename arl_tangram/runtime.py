@@ -41,7 +41,7 @@ from arl_tangram.opening import opened
 from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Plan, Policy
-from arl_tangram.setup import checked
+from arl_tangram.setup import Setup, checked
 from arl_tangram.submitting import Submitting
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
@@ -110,6 +110,11 @@ class Tangram:
     def __repr__(self) -> str:
         parts = [repr(part) for part in (self._setup.pool, self._setup.gpus, *self._setup.quotas) if part is not None]
         return f"<Tangram, {self._state}, {', '.join(parts) or 'no pool'}>"
+
+    @property
+    def setup(self) -> Setup:
+        """What it is made from, checked."""
+        return self._setup
 
     # Lifecycle.
 
