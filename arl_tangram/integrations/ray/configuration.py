@@ -64,10 +64,9 @@ def words(value: object) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, PathLike):
-        path: PathLike[Any] = value
-        return repr(fspath(path))
+        return repr(fspath(cast(Any, value)))
     if isinstance(value, partial):
-        made: partial[Any] = value
+        made = cast(Any, value)
         parts = [words(made.func), *map(words, made.args), *(f"{name}={words(v)}" for name, v in made.keywords.items())]
         return f"partial({', '.join(parts)})"
     if is_dataclass(value) and not isinstance(value, type):
