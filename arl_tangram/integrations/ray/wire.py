@@ -122,6 +122,10 @@ class Ended(NamedTuple):
     age_s: float
 
 
+class Leave(NamedTuple):
+    """The last word of a client that closes: nothing of it runs any more, and all that it has is to be ended."""
+
+
 # From a node agent to the owner.
 
 
@@ -174,6 +178,7 @@ class DeviceCapacity(NamedTuple):
 
 Command = (
     Declare | Submit | Open | Withdraw | Close | Finish | SendBack | Lend | Reclaim | Settle | Pause | Ended
+    | Leave
     | NodeReady | SessionEnded | NodeCapacity | Restored | RestoreFailed | ServiceLost | DeviceCapacity
 )  # fmt: skip
 
@@ -397,6 +402,7 @@ class HeldCall(NamedTuple):
         lent: whether it lends now, and its cores, too; None if it does not.
         reclaim: the number of the `Reclaim` that waits, if one does.
         ran_s: for how long it has held its units.
+        settled: what it counts for, by dimension, of those rates and budgets that it has settled.
     """
 
     submit: Submit
@@ -406,13 +412,21 @@ class HeldCall(NamedTuple):
     lent: bool | None
     reclaim: int | None
     ran_s: float
+    settled: tuple[tuple[int, int], ...] = ()
 
 
 class HeldTrajectory(NamedTuple):
-    """An admitted trajectory, as its client tells it to an owner that was started again."""
+    """An admitted trajectory, as its client tells it to an owner that was started again.
+
+    Attributes:
+        open: as it was asked for; its age is the present one.
+        node: where it is.
+        closing: whether it is closed when the last of its calls that run has ended.
+    """
 
     open: Open
     node: int
+    closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +439,8 @@ class Resume:
         trajectories: that are admitted.
         running: calls that hold units, in the order of their ids.
         waiting: calls and trajectories that wait, in the order of their ids.
-        charges: units of rates and budgets that calls of this session took, and how long ago: dimension, units, age_s.
+        charges: units of rates and budgets that calls of this session counted for that do not run any more, and how
+            long ago they took them: dimension, units, age_s.
         offer: of an agent: what its node has now.
         sessions: of an agent: the roster that it keeps.
     """
@@ -473,16 +488,32 @@ class LeaseTold(NamedTuple):
     """The cores of an action, applied at the agent with its first command.
 
     Attributes:
-        lease: the number of the grant.
-        part: 0 for its first cores; one more each time it had lent them and has them back.
+        lease: a number of the client, ascending; another one each time the action had lent its cores and has them back.
         milli_cores: how much.
         again: whether it had as much before; see `CpuManager.lease`.
     """
 
     lease: int
-    part: int
     milli_cores: int
     again: bool
+
+
+class LeaseNow(NamedTuple):
+    """What is known of a lease at its agent, said in each answer that belongs to it.
+
+    Attributes:
+        turn: ascends with each answer, as they may come in another order.
+        alive: whether something that its commands started may be alive.
+        own_s: seconds that its commands ran, those at once counted once.
+        cpu_s: CPU seconds of its commands.
+        core_ids: the host's numbers of its cores.
+    """
+
+    turn: int
+    alive: bool
+    own_s: float
+    cpu_s: float
+    core_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

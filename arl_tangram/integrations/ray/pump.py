@@ -1,0 +1,345 @@
+"""A session at its client or agent: commands go out and events come in, whatever becomes of the way and of the owner.
+
+One exchange carries all that one turn of the loop, or one round trip, has gathered. One more is always out to listen:
+it brings what is granted later, and shows the owner that this process lives. What was put out of reach of the owner for
+the length of its lease has lost what it held. That is counted from when the last frame was sent that was answered, and
+the owner counts from when it got that one, and longer: so this end lets go before the owner gives it to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError
+from arl_tangram.integrations.ray.greeting import greeting, read_answer
+from arl_tangram.integrations.ray.lines import LineError, OwnerLine
+from arl_tangram.integrations.ray.session import Receiver, Sender
+from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
+
+WINDOW = 2
+"""Exchanges with commands that may be out at a time."""
+BEATS = 6
+"""How often in a lease an owner that has nothing to say is heard of."""
+_GREETING_S = 10.0
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_GOODBYE_S = 5.0
+
+
+@dataclass(slots=True)
+class _Link:
+    """A session as long as its owner knows of it.
+
+    Attributes:
+        epoch: of the owner.
+        session: its name there.
+        beat_s: for how long one exchange listens, and how long an answer may take beyond what was asked for.
+        sent: the number of the last command that some frame has carried.
+        exchanging: how many exchanges with commands are out.
+        listening: whether one that listens is out.
+        failures: how many exchanges have failed since one was answered.
+    """
+
+    epoch: str
+    session: str
+    beat_s: float
+    sent: int = 0
+    exchanging: int = 0
+    listening: bool = False
+    failures: int = 0
+
+
+class Pump:
+    """The session of this process with the owner; all of it on one event loop.
+
+    Args:
+        line: the way to the owner.
+        about: who this is, in builtins, for the greeting.
+        on_events: is given what the owner tells, in order, each once.
+        on_lost: is told that all that was held is lost, and all that waits and was posted, too: the pump has forgotten
+            it. Unless there will be no owner any more, what is posted from then on belongs to a new session.
+        resume: returns what is held, and waits, for an owner that was started again.
+        now: tells the time in seconds, monotonic.
+        owner_timeout_s: for how long an owner may be away when nothing is held.
+    """
+
+    def __init__(
+        self,
+        line: OwnerLine,
+        about: Mapping[str, Any],
+        on_events: Callable[[Sequence[Event]], None],
+        on_lost: Callable[[TangramError], None],
+        resume: Callable[[], Resume],
+        *,
+        now: Callable[[], float],
+        owner_timeout_s: float = 60.0,
+    ) -> None:
+        self._line = line
+        self._about = about
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._resume = resume
+        self._now = now
+        self._owner_timeout_s = owner_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._sender: Sender[Command] = Sender()
+        self._receiver: Receiver[Event] = Receiver()
+        self._link: _Link | None = None
+        self._lease_s = 0.0
+        self._until_s = 0.0
+        self._limit: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_flushing = False
+        self._trouble = "no answer"
+        self._dead: TangramError | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def open(self) -> Welcome:
+        """Begin a session; whoever calls bounds the wait for an owner that does not answer.
+
+        Raises:
+            VersionMismatchError: the owner has another version of the library.
+            ConfigurationMismatchError: it has another configuration.
+            OwnerLostError: there is none any more.
+        """
+        welcome, sent_s = await self._greet(greeting(self._about, uuid.uuid4().hex))
+        self._begin(welcome, sent_s)
+        return welcome
+
+    def post(self, command: Command) -> None:
+        """Send a command with the next frame."""
+        self._sender.put(command)
+        self._wake()
+
+    async def aclose(self) -> None:
+        """Leave: send what was posted, wait for a few seconds at most until the owner has it, and stop."""
+        if self._lease_s and self._dead is None:
+            self._emptied = self._loop.create_future()
+            self.post(Leave())
+            await asyncio.wait([self._emptied], timeout=_GOODBYE_S)
+        tasks = self._stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # To begin a session.
+
+    async def _greet(self, message: Mapping[str, Any]) -> tuple[Welcome, float]:
+        """Greet until there is an answer; return it, and when what it answers was sent."""
+        failures = 0
+        patience_s = min(_GREETING_S, self._lease_s / 3) if self._lease_s else _GREETING_S
+        while True:
+            sent_s = self._now()
+            try:
+                async with asyncio.timeout(patience_s):
+                    answer = await self._line.hello(message)
+            except (LineError, TimeoutError) as error:
+                if isinstance(error, LineError) and error.for_good:
+                    raise _no_owner(error) from error
+                self._trouble = str(error) or "no answer"
+                await asyncio.sleep(_pause_s(failures))
+                failures += 1
+                continue
+            welcome = read_answer(answer)
+            if self._now() < sent_s + welcome.lease_s / 2:
+                return welcome, sent_s
+
+    async def _join(self, message: Mapping[str, Any]) -> None:
+        """Begin a session after another one."""
+        try:
+            welcome, sent_s = await self._greet(message)
+        except LeaseLostError as error:
+            self._lose(error)
+        except TangramError as error:
+            self._die(error)
+        else:
+            self._begin(welcome, sent_s)
+
+    def _begin(self, welcome: Welcome, sent_s: float) -> None:
+        self._link = _Link(welcome.epoch, welcome.session, welcome.lease_s / BEATS)
+        self._lease_s = welcome.lease_s
+        self._bound(sent_s + welcome.lease_s)
+        self._wake()
+
+    def _join_again(self, epoch: str) -> None:
+        """Resume with an owner that was started again: it learns what is held now, and what is posted from now on."""
+        self._stop(keep_limit=True)
+        self._sender, self._receiver = Sender(), Receiver()
+        self._spawn(self._join(greeting(self._about, uuid.uuid4().hex, epoch=epoch, resume=self._resume())))
+
+    # To lose it.
+
+    def _bound(self, until_s: float) -> None:
+        """All that is held, or posted, is lost then, unless the owner is heard of."""
+        self._until_s = until_s
+        if self._limit is not None:
+            self._limit.cancel()
+        left_s = max(0.0, until_s - self._now())
+        self._limit = self._loop.call_later(left_s, self._reach_limit, context=Context())
+
+    def _reach_limit(self) -> None:
+        if self._now() < self._until_s:
+            self._bound(self._until_s)
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._lease_s:
+            text = f"the owner of the shared runtime was not heard of for {self._lease_s:g} s: {self._trouble}"
+            self._lose(LeaseLostError(text))
+        else:
+            text = f"the shared runtime has had no owner for {self._owner_timeout_s:g} s: {self._trouble}"
+            self._lose(OwnerLostError(text))
+
+    def _lose(self, error: TangramError) -> None:
+        """Forget the session, and begin a new one."""
+        self._stop()
+        self._sender, self._receiver = Sender(), Receiver()
+        if self._emptied is not None:
+            self._end_goodbye()
+            return
+        self._lease_s = 0.0
+        self._bound(self._now() + self._owner_timeout_s)
+        self._spawn(self._join(greeting(self._about, uuid.uuid4().hex)))
+        self._on_lost(error)
+
+    def _die(self, error: TangramError) -> None:
+        """There is no owner any more, or none that has us."""
+        self._stop()
+        self._dead = error
+        self._end_goodbye()
+        self._on_lost(error)
+
+    def _stop(self, *, keep_limit: bool = False) -> list[asyncio.Task[None]]:
+        """Give up all that is out; return what ends by that."""
+        self._link = None
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        if self._limit is not None and not keep_limit:
+            self._limit.cancel()
+            self._limit = None
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    # To exchange frames.
+
+    def _wake(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush, context=Context())
+
+    def _flush(self) -> None:
+        """Send what was gathered, and listen."""
+        self._is_flushing = False
+        if self._dead is not None:
+            self._on_lost(self._dead)
+            return
+        link = self._link
+        if link is None or self._pause is not None:
+            return
+        first, commands = self._sender.unacked()
+        last = first + len(commands) - 1
+        if last > link.sent and link.exchanging < WINDOW:
+            link.sent = last
+            link.exchanging += 1
+            self._spawn(self._exchange(link, self._frame(link, first, commands, 0.0)))
+        if not link.listening and self._emptied is None:
+            link.listening = True
+            self._spawn(self._exchange(link, self._frame(link, first, (), link.beat_s)))
+
+    def _frame(self, link: _Link, first: int, commands: tuple[Command, ...], wait_s: float) -> ClientFrame:
+        return ClientFrame(link.epoch, link.session, first, commands, self._receiver.upto, wait_s)
+
+    async def _exchange(self, link: _Link, frame: ClientFrame) -> None:
+        sent_s = self._now()
+        try:
+            async with asyncio.timeout(frame.wait_s + link.beat_s):
+                answer = await self._line.exchange(frame)
+        except Exception as error:
+            _is_back(link, frame)
+            self._failed(link, error)
+            if not isinstance(error, (LineError, TimeoutError)):
+                raise
+        else:
+            _is_back(link, frame)
+            self._answered(link, answer, sent_s)
+
+    def _answered(self, link: _Link, answer: OwnerFrame, sent_s: float) -> None:
+        if self._link is not link:
+            return
+        if answer.epoch != link.epoch:
+            self._join_again(link.epoch)
+            return
+        if answer.ended is not None:
+            self._lose(answer.ended)
+            return
+        self._until_s = max(self._until_s, sent_s + self._lease_s)
+        if self._now() >= self._until_s:
+            self._give_up()  # before its timer, as after a long stop of this process: it is too late for events
+            return
+        link.failures = 0
+        self._end_pause()
+        self._sender.acked(answer.ack)
+        if self._sender.upto == self._sender.last:
+            self._end_goodbye()
+        try:
+            if events := self._receiver.take(answer.first, answer.events):
+                self._on_events(events)
+        finally:
+            self._wake()
+
+    def _failed(self, link: _Link, error: Exception) -> None:
+        """Send again, after a while, what the exchange carried."""
+        if self._link is not link:
+            return
+        if isinstance(error, LineError) and error.for_good:
+            self._die(_no_owner(error))
+            return
+        self._trouble = str(error) or "no answer"
+        link.sent = self._sender.upto
+        if self._pause is None:
+            self._pause = self._loop.call_later(_pause_s(link.failures), self._end_pause, context=Context())
+        link.failures += 1
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._wake()
+
+    def _end_goodbye(self) -> None:
+        if self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "in a shared runtime", "exception": error, "task": task})
+
+
+def _is_back(link: _Link, frame: ClientFrame) -> None:
+    """Take note that an exchange has ended."""
+    if frame.wait_s:
+        link.listening = False
+    else:
+        link.exchanging -= 1
+
+
+def _pause_s(failures: int) -> float:
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 10)))
+
+
+def _no_owner(error: LineError) -> OwnerLostError:
+    return OwnerLostError(f"the shared runtime has no owner any more: {error}")
