@@ -29,7 +29,7 @@ from arl_tangram.model.topology import is_breaker, resource_of
 from arl_tangram.opening import opened
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Plan, Policy
-from arl_tangram.setup import checked
+from arl_tangram.setup import Setup, checked
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trajectories import Trajectory, trajectory_var
@@ -87,6 +87,11 @@ class Tangram(Calling):
     def __repr__(self) -> str:
         parts = [repr(part) for part in (self._setup.pool, self._setup.gpus, *self._setup.quotas) if part is not None]
         return f"<Tangram, {self._state}, {', '.join(parts) or 'no pool'}>"
+
+    @property
+    def setup(self) -> Setup:
+        """What it was declared with."""
+        return self._setup
 
     async def _open(self, doorway: Doorway) -> Opened:
         """Start the managers, and sweep what killed runs left behind."""

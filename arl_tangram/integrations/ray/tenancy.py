@@ -212,7 +212,7 @@ class Going:
 async def _replied(work: Callable[[], Awaitable[AgentReply]]) -> AgentReply:
     try:
         return await work()
-    except BaseException as error:  # noqa: BLE001 - goes to the client, whatever it is
+    except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         return raised(error)
