@@ -292,8 +292,9 @@ class SchedulerCore:
 
     def unused(self, action_id: int, now_s: float) -> None:
         """A running call ends, or waits again, before its body began: it counts for nothing of any rate or budget."""
+        charged = self._ledger.charged.get(action_id, {})
         for dimension, units in self._running[action_id].pending.demand.fixed:
-            if units and self._ledger.is_spent(dimension):
+            if self._ledger.is_spent(dimension) and (units or dimension in charged):
                 self.settle(action_id, dimension, 0, now_s)
 
     @property
