@@ -85,6 +85,7 @@ class NodeAgent:
         self._tenancies = 0
         self._ended: dict[str, None] = {}
         self._is_ready = False
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._clearing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -183,7 +184,7 @@ class NodeAgent:
         for event in events:
             match event:
                 case EndSession(session):
-                    self._spawn(self._end_session(session))
+                    self._ending[session] = self._spawn(self._end_session(session))
                 case Roster(sessions):
                     self._roster = sessions
                 case Reshaped(shape):
@@ -229,6 +230,7 @@ class NodeAgent:
 
     async def _end_session(self, session: str) -> None:
         await self._end(session, self._over(session))
+        self._ending.pop(session, None)
         self._pump.post(SessionEnded(session))
 
     async def _end(self, session: str, error: LeaseLostError) -> None:

@@ -24,7 +24,7 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
         ConfigurationError: it has several of a kind, or none.
     """
     gpus = [cast(GpuPool, pool) for pool in pools if hasattr(pool, "services")]
-    cores = [cast(CpuPool, pool) for pool in pools if not hasattr(pool, "services")]
+    cores = [pool for pool in pools if not hasattr(pool, "services")]
     if not pools or len(gpus) > 1 or len(cores) > 1:
         raise ConfigurationError(
             f"node {node!r} has {len(cores)} pools of cores and {len(gpus)} of GPUs; it has at most one of each, "

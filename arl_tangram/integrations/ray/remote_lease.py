@@ -1,4 +1,4 @@
-"""Cores in use by one running action on a node: applied by its agent with the first command, or when they are asked for."""
+"""Cores in use by one running action on a node: applied by its agent with the first command, or when asked for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RemoteLease:
         return self._going > 0 or self._now.alive
 
     async def clean(self) -> None:
-        """Kill everything that the action started in its sandbox, and give the cores back; bounded, also when cancelled.
+        """Kill everything that the action started, and give the cores back; bounded, also when cancelled.
 
         Raises:
             SandboxLostError: something survived, and the sandbox was destroyed; or its node does not answer.
