@@ -45,6 +45,7 @@ class AgentHost:
         self.delay_s: Callable[[str], float] = lambda _what: 0.0
         self.calls: list[str] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.get_running_loop()
 
     async def call(self, request: AgentCall) -> AgentReply:
         return await asyncio.shield(self._begin(self._serve(request)))
@@ -86,7 +87,7 @@ class AgentHost:
             await self._serve(request)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
