@@ -95,8 +95,8 @@ class RemoteLease:
         return (await self._calls.do(what, {**self._arguments, **arguments}, limit_s=limit_s, heard=self._heard))[0]
 
     def _heard(self, reply: AgentReply) -> None:
-        now = reply.value[1] if isinstance(reply.value, tuple) else None
-        if isinstance(now, LeaseNow) and now.turn > self._now.turn:
+        now: LeaseNow | None = reply.value[1] if reply.value is not None else None
+        if now is not None and now.turn > self._now.turn:
             self._now = now
 
     async def _clean(self) -> None:
