@@ -15,6 +15,7 @@ from agent_lines import AgentHost, ScriptedOwner, node, shape_of
 from arl_tangram.errors import (
     LeaseLostError,
     NoServiceError,
+    OwnerLostError,
     RemoteError,
     RestoreError,
     ResultError,
@@ -22,7 +23,16 @@ from arl_tangram.errors import (
     UsageError,
 )
 from arl_tangram.integrations.ray.gpus import GrantedSeat, RemoteGpuLease, RemoteGpus
-from arl_tangram.integrations.ray.wire import Drop, EndSession, Evict, Restored, RestoreFailed, SessionEnded, Take
+from arl_tangram.integrations.ray.wire import (
+    Drop,
+    EndSession,
+    Evict,
+    NodeReady,
+    Restored,
+    RestoreFailed,
+    SessionEnded,
+    Take,
+)
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from unit.runtime.virtual import turns, virtual
@@ -140,6 +150,35 @@ async def test_a_session_that_is_over_has_no_seats() -> None:
             await lease.service.call(1)
         b.owner.tell(Take(8, "client-2", Seat(FIRST, TEACHER, restores=True, evicts=(JUDGE,))))
         await asyncio.sleep(5)
+
+
+@virtual
+async def test_an_owner_that_was_started_again_begins_with_nothing_resident() -> None:
+    async with bed() as b:
+        lease = b.sit(7, Seat(FIRST, JUDGE, restores=True))
+        await lease.ready()
+        b.owner.restart()
+        await asyncio.sleep(10)
+        with pytest.raises(OwnerLostError, match="was started again"):
+            await lease.service.call(1)
+        fresh = b.sit(1001, Seat(FIRST, JUDGE, restores=True))
+        await fresh.ready()
+        assert await fresh.service.call(2) == ((2,), {})
+        assert [told.instance for told in b.owner.told if isinstance(told, Restored)] == [JUDGE, JUDGE]
+
+
+@virtual
+async def test_a_node_that_was_cut_off_is_offered_with_nothing_resident() -> None:
+    async with bed() as b:
+        lease = b.sit(7, Seat(FIRST, JUDGE, restores=True))
+        await lease.ready()
+        b.owner.is_cut = True
+        await asyncio.sleep(40)
+        b.owner.is_cut = False
+        await b.owner.until(NodeReady, times=2)
+        b.owner.tell(Take(8, "client-2", Seat(FIRST, TEACHER, restores=True)))
+        other = RemoteGpus("client-2", b.gpus._shape, lambda _node: b.host)
+        await other.take(GrantedSeat(FIRST, TEACHER, restores=True, lease=8)).ready()
 
 
 @virtual
