@@ -259,7 +259,7 @@ class Trajectory:
     def granted(self, running: RunningAction | None) -> None:
         """It holds what it asked for from now on."""
         self._state = "admitted"
-        self.node = self._workshop.dispatcher.core.node_of(self._id)
+        self.node = self._workshop.dispatcher.node_of(self._id)
         self._workshop.trajectories[self] = None  # from here on, a closing runtime ends it
         if not self._admitted.done():
             self._admitted.set_result(None)
