@@ -108,12 +108,17 @@ class Pump:
             ConfigurationMismatchError: it has another configuration.
             OwnerLostError: there is none any more.
         """
-        welcome, sent_s = await self._greet(greeting(self._about, uuid.uuid4().hex))
+        welcome, sent_s = await self._greet()
         self._begin(welcome, sent_s)
         return welcome
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no owner any more, or none that has us: `on_lost` was told, and nothing posted goes out."""
+        return self._dead is not None
+
     def post(self, command: Command) -> None:
-        """Send a command with the next frame."""
+        """Send a command with the next frame; if the session `is_over`, `on_lost` is told again, in a later turn."""
         self._sender.put(command)
         self._wake()
 
@@ -128,9 +133,15 @@ class Pump:
 
     # To begin a session.
 
-    async def _greet(self, message: Mapping[str, Any]) -> tuple[Welcome, float]:
-        """Greet until there is an answer; return it, and when what it answers was sent."""
+    async def _greet(self, epoch: str | None = None, resume: Resume | None = None) -> tuple[Welcome, float]:
+        """Greet until there is an answer; return it, and when what it answers was sent.
+
+        Raises:
+            LeaseLostError: nothing can be resumed.
+            TangramError: the owner will have none of us, or there is none any more.
+        """
         failures = 0
+        message = greeting(self._about, uuid.uuid4().hex, epoch=epoch, resume=resume)
         patience_s = min(_GREETING_S, self._lease_s / 3) if self._lease_s else _GREETING_S
         while True:
             sent_s = self._now()
@@ -144,14 +155,20 @@ class Pump:
                 await asyncio.sleep(_pause_s(failures))
                 failures += 1
                 continue
-            welcome = read_answer(answer)
+            try:
+                welcome = read_answer(answer)
+            except LeaseLostError:  # the answer before was so late that the session has ended already
+                if resume is not None:
+                    raise
+                message = greeting(self._about, uuid.uuid4().hex)
+                continue
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s
 
-    async def _join(self, message: Mapping[str, Any]) -> None:
+    async def _join(self, epoch: str | None = None, resume: Resume | None = None) -> None:
         """Begin a session after another one."""
         try:
-            welcome, sent_s = await self._greet(message)
+            welcome, sent_s = await self._greet(epoch, resume)
         except LeaseLostError as error:
             self._lose(error)
         except TangramError as error:
@@ -169,7 +186,7 @@ class Pump:
         """Resume with an owner that was started again: it learns what is held now, and what is posted from now on."""
         self._stop(keep_limit=True)
         self._sender, self._receiver = Sender(), Receiver()
-        self._spawn(self._join(greeting(self._about, uuid.uuid4().hex, epoch=epoch, resume=self._resume())))
+        self._spawn(self._join(epoch, self._resume()))
 
     # To lose it.
 
@@ -204,7 +221,7 @@ class Pump:
             return
         self._lease_s = 0.0
         self._bound(self._now() + self._owner_timeout_s)
-        self._spawn(self._join(greeting(self._about, uuid.uuid4().hex)))
+        self._spawn(self._join())
         self._on_lost(error)
 
     def _die(self, error: TangramError) -> None:
