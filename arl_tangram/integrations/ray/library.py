@@ -226,7 +226,8 @@ _connecting = threading.Lock()
 
 
 def _line_error(ray: Any, error: Exception) -> LineError:
-    text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+    lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # in between is the traceback there
     died = isinstance(error, ray.exceptions.ActorDiedError)
     return LineError(text, gone=died, for_good=died)
 
