@@ -6,10 +6,11 @@ import asyncio
 import os
 import pickle
 
+from arl_tangram.errors import OwnerLostError
 from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.handles import OwnerHandle
-from arl_tangram.integrations.ray.library import Handle, connected
+from arl_tangram.integrations.ray.library import connected, off_loop
 from arl_tangram.integrations.ray.placing import Pools
 from arl_tangram.integrations.ray.wire import CallId
 
@@ -20,17 +21,20 @@ class AgentActor:
     Args:
         node: its name; empty for the only one.
         pools: returns the pools of the node.
-        owner: the owner's actor.
+        owner: the name of the owner's actor. Its handle as an argument would be kept in Ray's store of objects, where
+            it may be lost, and then the actor could not be started again.
     """
 
-    def __init__(self, node: str, pools: Pools, owner: Handle) -> None:
+    def __init__(self, node: str, pools: Pools, owner: str) -> None:
         self._agent: NodeAgent | None = None
-        library = connected(start=False)
-        line = OwnerHandle(library, owner)
-        self._start = asyncio.get_running_loop().create_task(self._started(node, pools, line, library.node_id))
+        self._start = asyncio.get_running_loop().create_task(self._started(node, pools, owner))
 
-    async def _started(self, node: str, pools: Pools, line: OwnerHandle, node_id: str) -> NodeAgent:
-        agent = NodeAgent(node, pools(), line, node_id=node_id)
+    async def _started(self, node: str, pools: Pools, owner: str) -> NodeAgent:
+        library = connected(start=False)
+        actor = await off_loop(lambda: library.find(owner))
+        if actor is None:
+            raise OwnerLostError(f"the shared runtime has no actor {owner!r} any more")
+        agent = NodeAgent(node, pools(), OwnerHandle(library, actor), node_id=library.node_id)
         await agent.start()
         self._agent = agent
         return agent

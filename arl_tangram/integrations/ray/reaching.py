@@ -105,7 +105,7 @@ async def make(plan: Plan) -> Found:
     found.made[name.owner] = owner
     try:
         for place in places:
-            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place, owner))
+            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place))
             if agent is None:
                 raise ConfigurationError(f"there is an agent of node {place.name!r} of {plan.name!r} already")
             found.made[name.agent(place.name)] = agent
@@ -190,11 +190,11 @@ def _places(plan: Plan, machines: Sequence[RayNode]) -> tuple[Placed, ...]:
     return placing.everywhere(plan.factory, machines)
 
 
-def _start_agent(library: Library, kind: type, name: SharedName, place: Placed, owner: Handle) -> Handle | None:
+def _start_agent(library: Library, kind: type, name: SharedName, place: Placed) -> Handle | None:
     return library.start(
         kind,
         name.agent(place.name),
-        (place.name, place.pools, owner),
+        (place.name, place.pools, name.owner),
         node_id=place.node_id,
         resources=place.resources,
     )
