@@ -42,7 +42,7 @@ class RayCluster:
 @contextmanager
 def started(nodes: int = NODES) -> Iterator[RayCluster]:
     """Start one; at the end nothing of it is left."""
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:  # noqa: S108 - short
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), folder, str(nodes)],
             stdin=subprocess.PIPE,
@@ -50,7 +50,8 @@ def started(nodes: int = NODES) -> Iterator[RayCluster]:
             env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
             text=True,
         )
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             told = json.loads(process.stdout.readline())
             yield RayCluster(told["address"], tuple(told["nodes"]))
@@ -62,8 +63,8 @@ def started(nodes: int = NODES) -> Iterator[RayCluster]:
 
 def main(folder: str, nodes: int) -> None:
     """Run a cluster until standard input ends."""
-    import ray  # noqa: PLC0415
-    from ray.cluster_utils import Cluster  # noqa: PLC0415
+    import ray
+    from ray.cluster_utils import Cluster
 
     shared = {"num_cpus": 4, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
     own = os.dup(1)

@@ -65,9 +65,7 @@ class RemoteGpus:
             raise UsageError(f"{seat} was not granted by the owner of the shared pool")
         node = self._node()
         if self._calls is None:
-            self._calls = AgentCalls(
-                self._session, self._shape.nodes[node].name, self._line(node)
-            )
+            self._calls = AgentCalls(self._session, self._shape.nodes[node].name, self._line(node))
         names = [name for name, _ in self._shape.nodes[node].devices]
         return RemoteGpuLease(seat, tuple(names[number] for number in seat.chunk.devices), self._calls)
 
