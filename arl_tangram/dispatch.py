@@ -292,6 +292,11 @@ class Dispatcher:
         self.core.pause(dimension, until_s)
         self._wake()
 
+    def lift(self, dimension: int) -> None:
+        """End the pause of a dimension, if there is one."""
+        self.core.lift(dimension)
+        self._wake()
+
     def used(self, dimension: int) -> int:
         """Return the integer units of a dimension in use."""
         return self.core.used(dimension)

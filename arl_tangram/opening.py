@@ -49,7 +49,7 @@ class OwnParts(Opened):
         self.breakers: Breakers | None = None
 
 
-class _Events:
+class Happened:
     """Hands what happens to the summary and to the sink of the trace."""
 
     def __init__(self, summary: Summary, sink: Sink | None) -> None:
@@ -90,8 +90,9 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             stack.push_async_callback(gpu.aclose)
             await gpu.start()
         seats = None if gpu is None else seats_of(gpu)
-        topology = setup.topology(cpu, seats, () if gpu is None else [service.name for service in gpu.services])
-        sink = _sink(setup, topology)
+        services = () if gpu is None else [service.name for service in gpu.services]
+        topology = setup.topology(() if cpu is None else cpu.dimensions(), cores_of(cpu), seats, services)
+        sink = sink_of(setup, topology)
         if sink is not None:
             stack.push_async_callback(sink.aclose)
         if cpu is not None:
@@ -100,7 +101,7 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         core = SchedulerCore(
             topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None, seats=seats
         )
-        dispatcher = Dispatcher(core, _Events(summary, sink).tell)
+        dispatcher = Dispatcher(core, Happened(summary, sink).tell)
         if gpu is not None:
             dispatcher.on_evicted = partial(_evict, gpu)
             gpu.listen(dispatcher)
@@ -129,7 +130,8 @@ def _evict(gpu: GpuManager, instances: Sequence[Instance]) -> None:
         gpu.evict(instance)
 
 
-def _sink(setup: Setup, topology: Topology) -> Sink | None:
+def sink_of(setup: Setup, topology: Topology) -> Sink | None:
+    """Return where the trace of a runtime goes, if anywhere."""
     if setup.trace is None or isinstance(setup.trace, Sink):
         return setup.trace
     return JsonlSink(setup.trace, topology=topology, policy=setup.policy.name)

@@ -90,7 +90,7 @@ class Tangram(Calling):
 
     @property
     def setup(self) -> Setup:
-        """What it is made from, checked."""
+        """What it was declared with."""
         return self._setup
 
     async def _open(self, doorway: Doorway) -> Opened:

@@ -292,8 +292,9 @@ class SchedulerCore:
 
     def unused(self, action_id: int, now_s: float) -> None:
         """A running call ends, or waits again, before its body began: it counts for nothing of any rate or budget."""
+        charged = self._ledger.charged.get(action_id, {})
         for dimension, units in self._running[action_id].pending.demand.fixed:
-            if units and self._ledger.is_spent(dimension):
+            if self._ledger.is_spent(dimension) and (units or dimension in charged):
                 self.settle(action_id, dimension, 0, now_s)
 
     @property
@@ -305,6 +306,10 @@ class SchedulerCore:
     def pause(self, dimension: int, until_s: float) -> None:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
         self._ledger.pause(dimension, until_s)
+
+    def lift(self, dimension: int) -> None:
+        """End the pause of a dimension, if there is one."""
+        self._ledger.lift(dimension)
 
     def halt(self, halted: bool, now_s: float) -> None:
         """Start nothing new from now on, or (not `halted`) do again.

@@ -85,6 +85,7 @@ class NodeAgent:
         self._tenancies = 0
         self._ended: dict[str, None] = {}
         self._is_ready = False
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._clearing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
@@ -183,7 +184,7 @@ class NodeAgent:
         for event in events:
             match event:
                 case EndSession(session):
-                    self._spawn(self._end_session(session))
+                    self._end_session(session)
                 case Roster(sessions):
                     self._roster = sessions
                 case Reshaped(shape):
@@ -227,11 +228,18 @@ class NodeAgent:
 
     # Ending.
 
-    async def _end_session(self, session: str) -> None:
-        await self._end(session, self._over(session))
-        self._pump.post(SessionEnded(session))
+    def _end_session(self, session: str) -> None:
+        ending = self._end(session, self._over(session))
+        ending.add_done_callback(lambda _: self._pump.post(SessionEnded(session)))
 
-    async def _end(self, session: str, error: LeaseLostError) -> None:
+    def _end(self, session: str, error: LeaseLostError) -> asyncio.Task[None]:
+        """Begin to end a session, unless that goes on; return what ends when nothing of it is left."""
+        if (ending := self._ending.get(session)) is None:
+            ending = self._ending[session] = self._spawn(self._end_it(session, error))
+            ending.add_done_callback(lambda _: self._ending.pop(session, None))
+        return ending
+
+    async def _end_it(self, session: str, error: LeaseLostError) -> None:
         self._ended[session] = None
         if len(self._ended) > _MOST_ENDED:
             del self._ended[next(iter(self._ended))]
@@ -246,7 +254,9 @@ class NodeAgent:
 
     async def _end_all(self, why: TangramError) -> None:
         error = LeaseLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
-        await asyncio.gather(*(self._end(session, error) for session in list(self._tenants)))
+        ending = [self._end(session, error) for session in [*self._tenants, *self._ending]]
+        if ending:
+            await asyncio.wait(ending)
         if self._seats is not None:
             self._seats.end_all()
 

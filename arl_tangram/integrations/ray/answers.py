@@ -1,7 +1,7 @@
 """How a call at an agent ended: put into a reply there, and made into a value or an error again at the client.
 
-Values of builtins, of `wire` and of `model` go as they are. What is the user's is pickled here, apart from the reply, so
-that a class which only one side can import spoils neither the reply nor the actor.
+Values of builtins, of `wire` and of `model` go as they are. What is the user's is pickled here, apart from the reply,
+so that a class which only one side can import spoils neither the reply nor the actor.
 """
 
 from __future__ import annotations

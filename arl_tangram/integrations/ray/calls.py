@@ -1,4 +1,4 @@
-"""The calls of one session to the agent of one node: each ends in bounded time, whatever becomes of node and session."""
+"""The calls of one session to the agent of one node: each ends in bounded time, whatever becomes of the node."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ waits for is on its way.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 
 from arl_tangram.errors import AllocationError, TangramError, UsageError
@@ -43,14 +42,15 @@ class Room:
             AllocationError: those that it waits for are not released.
             SandboxLostError: the sandbox is gone.
         """
-        give_up_at_s = time.monotonic() + self._limit_s
+        now_s = asyncio.get_running_loop().time
+        give_up_at_s = now_s() + self._limit_s
         while True:
             lease = self._take(told, sandbox)
             if lease is not None:
                 return lease
             self._changed.clear()
             try:
-                async with asyncio.timeout(max(0.0, give_up_at_s - time.monotonic())):
+                async with asyncio.timeout(max(0.0, give_up_at_s - now_s())):
                     await self._changed.wait()
             except TimeoutError:
                 raise AllocationError(

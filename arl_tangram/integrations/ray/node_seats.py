@@ -1,4 +1,4 @@
-"""The seats on the GPUs of a node: taken and given back as the owner decides, used by clients that know their leases."""
+"""The seats on the GPUs of a node: taken and given back as the owner decides, used by clients by their leases."""
 
 from __future__ import annotations
 

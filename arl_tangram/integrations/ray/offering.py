@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray.wire import NodeOffer
@@ -23,8 +23,13 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
     Raises:
         ConfigurationError: it has several of a kind, or none.
     """
-    gpus = [cast(GpuPool, pool) for pool in pools if hasattr(pool, "services")]
-    cores = [cast(CpuPool, pool) for pool in pools if not hasattr(pool, "services")]
+    gpus: list[GpuPool] = []
+    cores: list[CpuPool] = []
+    for pool in pools:
+        if hasattr(pool, "services"):
+            gpus.append(cast(GpuPool, pool))
+        else:
+            cores.append(cast(Any, pool))
     if not pools or len(gpus) > 1 or len(cores) > 1:
         raise ConfigurationError(
             f"node {node!r} has {len(cores)} pools of cores and {len(gpus)} of GPUs; it has at most one of each, "

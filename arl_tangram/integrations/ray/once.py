@@ -1,4 +1,4 @@
-"""Which numbers were seen: they begin at 1 and mostly come in order, so that a set of all would grow for nothing. Pure."""
+"""Which numbers were seen: they ascend, mostly, so that a set of all of them would grow for nothing. Pure."""
 
 from __future__ import annotations
 

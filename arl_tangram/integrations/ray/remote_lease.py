@@ -1,4 +1,4 @@
-"""Cores in use by one running action on a node: applied by its agent with the first command, or when they are asked for."""
+"""Cores in use by one running action on a node: applied by its agent with the first command, or when asked for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RemoteLease:
         return self._going > 0 or self._now.alive
 
     async def clean(self) -> None:
-        """Kill everything that the action started in its sandbox, and give the cores back; bounded, also when cancelled.
+        """Kill everything that the action started, and give the cores back; bounded, also when cancelled.
 
         Raises:
             SandboxLostError: something survived, and the sandbox was destroyed; or its node does not answer.
@@ -95,8 +95,8 @@ class RemoteLease:
         return (await self._calls.do(what, {**self._arguments, **arguments}, limit_s=limit_s, heard=self._heard))[0]
 
     def _heard(self, reply: AgentReply) -> None:
-        now = reply.value[1] if isinstance(reply.value, tuple) else None
-        if isinstance(now, LeaseNow) and now.turn > self._now.turn:
+        now: LeaseNow | None = reply.value[1] if reply.value is not None else None
+        if now is not None and now.turn > self._now.turn:
             self._now = now
 
     async def _clean(self) -> None:

@@ -69,8 +69,7 @@ class Spool:
 
         def pack() -> int:
             with open(f"{base}.tar", "xb") as file:
-                for piece in pieces_of(f"{base}.out", stop):
-                    file.write(piece)
+                file.writelines(pieces_of(f"{base}.out", stop))
             remove_tree(f"{base}.out")
             return os.path.getsize(f"{base}.tar")
 

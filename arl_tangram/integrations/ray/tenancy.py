@@ -19,8 +19,8 @@ from arl_tangram.uninterrupted import settled, unstoppable
 Arguments = Mapping[str, Any]
 
 CORE_CALLS = (
-    "create", "close", "exec", "apply", "clean", "release", "write_file", "read_file", "put_piece", "put_dir", "get_dir",
-    "get_piece", "forget",
+    "create", "close", "exec", "apply", "clean", "release", "write_file", "read_file",
+    "put_piece", "put_dir", "get_dir", "get_piece", "forget",
 )  # fmt: skip
 """What clients can ask of a node with cores."""
 
@@ -140,7 +140,8 @@ class Tenancy:
     # Files.
 
     async def _write_file(self, given: Arguments) -> AgentReply:
-        return valued(await self._sandbox(given["sandbox"]).write_file(given["path"], given["data"]))
+        await self._sandbox(given["sandbox"]).write_file(given["path"], given["data"])
+        return valued(None)
 
     async def _read_file(self, given: Arguments) -> AgentReply:
         sandbox = self._sandbox(given["sandbox"])
@@ -181,8 +182,8 @@ class Going:
     async def run(self, request: AgentCall, work: Callable[[], Awaitable[AgentReply]]) -> AgentReply:
         """Run a call to its end, whatever becomes of the task that waits for it, and return its reply."""
         number = request.id.number
-        if self._over is not None:
-            return raised(self._over)
+        if (over := self._over) is not None:
+            return raised(over)
         if number in self._tasks:
             return await _ended(self._tasks[number])
         if not self._seen.add(number):
@@ -190,14 +191,16 @@ class Going:
         task = asyncio.get_running_loop().create_task(_replied(work))
         self._tasks[number] = task
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
-        reply = await _ended(task)
-        return reply if self._over is None else raised(self._over, reply.value)
+        return self._checked(await _ended(task))
 
     def cancel(self, number: int) -> None:
         """Cancel a call, or do not begin it when it comes."""
         self._seen.add(number)
         if (task := self._tasks.get(number)) is not None:
             task.cancel()
+
+    def _checked(self, reply: AgentReply) -> AgentReply:
+        return reply if self._over is None else raised(self._over, reply.value)
 
     async def end(self, error: LeaseLostError) -> None:
         """Cancel all calls and begin no other; wait until they have ended."""
@@ -212,7 +215,7 @@ class Going:
 async def _replied(work: Callable[[], Awaitable[AgentReply]]) -> AgentReply:
     try:
         return await work()
-    except BaseException as error:  # noqa: BLE001 - goes to the client, whatever it is
+    except BaseException as error:  # goes to the client, whatever it is
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         return raised(error)
