@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from arl_tangram.deciding import Deciding
 from arl_tangram.managers.manager import BreakerCalls, CpuManager, GpuSeats
 from arl_tangram.managers.processes import BodyProcesses
-from arl_tangram.managers.quota import Quota, QuotaHandle
+from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.retrying import Retrying
@@ -50,6 +50,20 @@ class Live(Protocol):
         ...
 
 
+class KnownQuota(Protocol):
+    """What calls need to know of a quota beside its dimensions."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Those that calls take, if it has any."""
+        ...
+
+    @property
+    def longest_pause_s(self) -> float:
+        """The most seconds for which a `Retry-After` is obeyed."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Workshop:
     """What all calls of a runtime share.
@@ -77,7 +91,7 @@ class Workshop:
     processes: BodyProcesses
     kill_grace_s: float
     loop: asyncio.AbstractEventLoop
-    quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
+    quotas: Mapping[str, KnownQuota] = field(default_factory=dict[str, KnownQuota])
     watch: LoopWatch = field(default_factory=LoopWatch)
     live: dict[int, Live] = field(default_factory=dict[int, Live])
     trajectories: dict[Any, None] = field(default_factory=dict[Any, None])

@@ -180,7 +180,7 @@ class RemoteDispatcher:
     def note(self, event: Happening) -> None:
         """Tell the owner how a call went, for its report and its trace."""
         if isinstance(event, ActionEnded):
-            finished = event.finished
+            finished = event.action
             age_s = event.at_s - finished.submitted_at_s
             self._say(Ended(finished._replace(submitted_at_s=age_s), max(0.0, self.time() - event.at_s)))
 

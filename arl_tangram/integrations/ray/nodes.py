@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import Drop, Evict, NodeOffer, Take
+from arl_tangram.managers.gpu.manager import EvictionPolicy
 from arl_tangram.model.gpu import GpuDevice, GpuNode, HostedService, Instance, Seat
 from arl_tangram.model.topology import CPU, Dimension, Topology, resource_of
-from arl_tangram.scheduling.gpu.eviction import EvictionPolicy, make_eviction
+from arl_tangram.scheduling.gpu.eviction import make_eviction
 from arl_tangram.scheduling.gpu.seats import Seats
 
 
