@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Protocol
 
+from arl_tangram.deciding import Waiter
 from arl_tangram.errors import ShutdownError, UsageError
 from arl_tangram.model.events import Event
 from arl_tangram.model.gpu import GpuNode, Instance
-from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.policies.own import Own
 from arl_tangram.scheduling.policy import Group, Plan, Policy
@@ -72,26 +73,6 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if ordinary else loop.time
 
 
-class Waiter(Protocol):
-    """Whoever waits for units; told once, synchronously, in the turn of the decision."""
-
-    def granted(self, running: RunningAction | None) -> None:
-        """Units are promised: to an action, or (None) to a trajectory."""
-        ...
-
-    def expired(self) -> None:
-        """The `queue_timeout` has passed; nothing was held."""
-        ...
-
-    def failed(self, error: Exception) -> None:
-        """The scheduler itself failed, or the call can never start, which a `TangramError` says; nothing was held."""
-        ...
-
-    def shut_down(self) -> None:
-        """The runtime closes: withdraw."""
-        ...
-
-
 class Dispatcher:
     """Feeds events to the core and carries its decisions to those who wait.
 
@@ -121,6 +102,19 @@ class Dispatcher:
         self._reached_s = self.time()
         self._next_id = 0
 
+    @property
+    def topology(self) -> Topology:
+        """The dimensions, with the capacities that were set last."""
+        return self.core.topology
+
+    def check_seat(self, demand: Demand) -> None:
+        """Check that a demand can be met by the devices that there are.
+
+        Raises:
+            InfeasibleError: it never can.
+        """
+        self.core.seating.check(demand)
+
     def new_id(self) -> int:
         """Return the id of the next action or trajectory; ids ascend."""
         self._next_id += 1
@@ -148,6 +142,10 @@ class Dispatcher:
         """End an admitted trajectory."""
         self.core.close(trajectory, self.time())
         self._wake()
+
+    def node_of(self, trajectory: int) -> int:
+        """Return the number of the node where a trajectory was admitted; 0 where there is one."""
+        return self.core.node_of(trajectory)
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
         """Return a running call's units."""
@@ -292,6 +290,11 @@ class Dispatcher:
     def pause_until(self, dimension: int, until_s: float) -> None:
         """Grant nothing of a dimension before then."""
         self.core.pause(dimension, until_s)
+        self._wake()
+
+    def lift(self, dimension: int) -> None:
+        """End the pause of a dimension, if there is one."""
+        self.core.lift(dimension)
         self._wake()
 
     def used(self, dimension: int) -> int:

@@ -16,8 +16,7 @@ from arl_tangram.errors import (
     ShutdownError,
     TangramError,
 )
-from arl_tangram.managers.breakers import Breakers
-from arl_tangram.managers.manager import ManagedSandbox
+from arl_tangram.managers.manager import BreakerCalls, ManagedSandbox
 from arl_tangram.measuring import measured
 from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
@@ -102,7 +101,7 @@ class Invocation:
             nesting.end(self)  # it has ended already, unless it was refused
             await nesting.until_back()
 
-    def _tell_breakers(self, breakers: Breakers, caller: Run) -> None:
+    def _tell_breakers(self, breakers: BreakerCalls, caller: Run) -> None:
         """Say who waits for this call, so that a probe is not in the way of what it calls, however deep."""
         now_s = self._workshop.dispatcher.now_s()
         waits: Run | None = caller
@@ -111,7 +110,7 @@ class Invocation:
             above = self._workshop.live.get(waits.running.pending.parent or 0)
             waits = above.run if isinstance(above, Invocation) else None
 
-    def _refuse_if_down(self, breakers: Breakers) -> None:
+    def _refuse_if_down(self, breakers: BreakerCalls) -> None:
         """Answer at once that what is behind one of its quotas is down."""
         error = breakers.refusal(self._invocable.spec.cost.quota, self._workshop.dispatcher.now_s())
         if error is not None:

@@ -39,6 +39,15 @@ class HeldCores:
         """The host's numbers of the cores; none while they are lent."""
         return self._lease.core_ids if self._lease is not None else ()
 
+    async def applied(self) -> None:
+        """Wait until `core_ids` are known; cancelling only ends the wait.
+
+        Raises:
+            InfrastructureError: the cores are lost.
+        """
+        if self._lease is not None:
+            await self._lease.applied()
+
     @property
     def usage(self) -> ExecUsage:
         """What the commands took so far."""

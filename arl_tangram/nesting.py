@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from arl_tangram.dispatch import Dispatcher
+from arl_tangram.deciding import Deciding
 from arl_tangram.errors import InfrastructureError, NestedActionError
 from arl_tangram.uninterrupted import settled
 
@@ -66,7 +66,7 @@ class Nesting:
         regaining_s: those of them in which it waited to have it back.
     """
 
-    def __init__(self, caller: Caller, action_id: int, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, caller: Caller, action_id: int, dispatcher: Deciding, loop: asyncio.AbstractEventLoop) -> None:
         self._caller = caller
         self._id = action_id
         self._dispatcher = dispatcher

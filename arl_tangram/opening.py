@@ -1,4 +1,4 @@
-"""Open what a runtime consists of, and close it: in reverse order, all of it, in bounded time."""
+"""Open what a runtime consists of that decides itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
+from arl_tangram.closing import Opened
 from arl_tangram.dispatch import Dispatcher, watched
 from arl_tangram.doorway import Doorway
 from arl_tangram.execution import refuse
@@ -25,78 +26,30 @@ from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
 from arl_tangram.workshop import Workshop
 
-CLEAN_S = 5.0  # for what a body leaves behind to be killed, beyond the grace time
-_MOMENT_S = 0.05
-
 _logger = logging.getLogger("arl_tangram")
 
 
-class Opened:
-    """What an open runtime consists of; made by `opened`.
+class OwnParts(Opened):
+    """What a runtime consists of that decides itself; made by `opened`.
 
     Attributes:
         summary: what happened so far.
         dispatcher: the scheduler on the loop.
-        workshop: what all calls share.
+        gpu: the manager of the GPUs, if there is a pool.
+        breakers: those of the quotas, if any has one.
     """
 
-    def __init__(self, setup: Setup, workshop: Workshop, summary: Summary) -> None:
+    def __init__(
+        self, setup: Setup, workshop: Workshop, summary: Summary, dispatcher: Dispatcher, gpu: GpuManager | None
+    ) -> None:
+        super().__init__(workshop, setup.policy.reserved_cores)
         self.summary = summary
-        self.dispatcher = workshop.dispatcher
-        self.workshop = workshop
-        self._kill_grace_s = setup.kill_grace_s
-        self._to_close = AsyncExitStack()
-
-    def closes(self, stack: AsyncExitStack) -> None:
-        """Close what is on a stack at the end."""
-        self._to_close = stack
-
-    async def close(self) -> None:
-        """End what waits and runs, then close everything."""
-        async with self._to_close:
-            try:
-                for waiter in self.dispatcher.waiters():
-                    waiter.shut_down()
-                for live in list(self.workshop.live.values()):
-                    live.shut_down()
-                for call in self.workshop.retrying.waiting():
-                    call.shut_down()
-                await self._end_bodies()
-                # All at once: while one takes its time, another that is being opened must not begin.
-                closing = (trajectory.aclose() for trajectory in list(self.workshop.trajectories))
-                await asyncio.gather(*closing, return_exceptions=True)  # who left a trajectory is told by its own exit
-            finally:  # whoever ends the loop may have cancelled this
-                self.dispatcher.stop()
-                self.workshop.watch.close()
-                self.workshop.threads.close()
-                await self.workshop.processes.aclose()
-
-    def loop_closed(self) -> None:
-        """Let go of threads: the loop was closed before this, so that nothing else can be done."""
-        self.workshop.watch.close()
-        self.workshop.threads.close()
-
-    def end_now(self) -> None:
-        """End all bodies for good; the process is forced to leave."""
-        for live in list(self.workshop.live.values()):
-            live.end_now()
-
-    async def _end_bodies(self) -> None:
-        """Wait for interrupted bodies, the grace time and a little for their clean-up; then let go of them."""
-        for limit_s in (self._kill_grace_s + _MOMENT_S, CLEAN_S):
-            tasks = [i.task for i in self.workshop.live.values() if i.task is not None and not i.lingering]
-            if tasks:
-                await asyncio.wait(tasks, timeout=limit_s)
-        outliving = list(self.workshop.live.values())
-        for live in outliving:
-            _logger.warning("%s outlives the runtime; what it runs was not ended", live.name)
-            live.detach()
-        detached = [live.task for live in outliving if live.task is not None]
-        if detached:
-            await asyncio.wait(detached, timeout=1)
+        self.dispatcher = dispatcher
+        self.gpu = gpu
+        self.breakers: Breakers | None = None
 
 
-class _Events:
+class Happened:
     """Hands what happens to the summary and to the sink of the trace."""
 
     def __init__(self, summary: Summary, sink: Sink | None) -> None:
@@ -117,7 +70,7 @@ class _Events:
             self._sink = None
 
 
-async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) -> Opened:
+async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) -> OwnParts:
     """Open what a runtime consists of, on the running loop; if that fails, all of it is closed again.
 
     Args:
@@ -137,8 +90,9 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             stack.push_async_callback(gpu.aclose)
             await gpu.start()
         seats = None if gpu is None else seats_of(gpu)
-        topology = setup.topology(cpu, seats, () if gpu is None else [service.name for service in gpu.services])
-        sink = _sink(setup, topology)
+        services = () if gpu is None else [service.name for service in gpu.services]
+        topology = setup.topology(() if cpu is None else cpu.dimensions(), cores_of(cpu), seats, services)
+        sink = sink_of(setup, topology)
         if sink is not None:
             stack.push_async_callback(sink.aclose)
         if cpu is not None:
@@ -147,7 +101,7 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         core = SchedulerCore(
             topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None, seats=seats
         )
-        dispatcher = Dispatcher(core, _Events(summary, sink).tell)
+        dispatcher = Dispatcher(core, Happened(summary, sink).tell)
         if gpu is not None:
             dispatcher.on_evicted = partial(_evict, gpu)
             gpu.listen(dispatcher)
@@ -163,10 +117,10 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         workshop.gpu = gpu
         stack.callback(workshop.watch.close)
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
+        parts = OwnParts(setup, workshop, summary, dispatcher, gpu)
         if breakers:
-            workshop.breakers = Breakers(breakers, topology, dispatcher, partial(refuse, workshop))
+            workshop.breakers = parts.breakers = Breakers(breakers, topology, dispatcher, partial(refuse, workshop))
         summary.opened(dispatcher.time())
-        parts = Opened(setup, workshop, summary)
         parts.closes(stack.pop_all())
     return parts
 
@@ -176,7 +130,8 @@ def _evict(gpu: GpuManager, instances: Sequence[Instance]) -> None:
         gpu.evict(instance)
 
 
-def _sink(setup: Setup, topology: Topology) -> Sink | None:
+def sink_of(setup: Setup, topology: Topology) -> Sink | None:
+    """Return where the trace of a runtime goes, if anywhere."""
     if setup.trace is None or isinstance(setup.trace, Sink):
         return setup.trace
     return JsonlSink(setup.trace, topology=topology, policy=setup.policy.name)

@@ -33,8 +33,7 @@ from arl_tangram.errors import (
     ShutdownError,
 )
 from arl_tangram.held_cores import HeldCores
-from arl_tangram.managers.gpu.lease import GpuLease
-from arl_tangram.managers.manager import ExecUsage, ManagedSandbox
+from arl_tangram.managers.manager import ExecUsage, GpuHold, ManagedSandbox
 from arl_tangram.managers.processes import Grant
 from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.threads import Returned
@@ -67,7 +66,7 @@ class Run:
     _clock: BodyClock | None = None
     _grace: asyncio.TimerHandle | None = None
     cores: HeldCores | None = None
-    gpu: GpuLease | None = None
+    gpu: GpuHold | None = None
     _begun_in: Context | None = None
     _unseated: Exception | None = None
     _unleased: Exception | None = None
@@ -77,6 +76,7 @@ class Run:
     _started_at_s: float | None = None
     _body_s: float | None = None
     _thread_id: int | None = None
+    _on_its_thread = False
 
     def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
         self,
@@ -122,7 +122,7 @@ class Run:
         self._interrupt = why
         if self.nested is not None:
             self.nested.give_up()
-        if self._invocable.spec.kind is BodyKind.THREAD and self.has_begun:
+        if self._on_its_thread:
             self._abandon()  # a thread cannot be cancelled: waiting would be in vain
         else:
             self._task.cancel()
@@ -239,7 +239,7 @@ class Run:
             raise error
         error = None  # its traceback leads here: no cycle that only the collector frees
 
-    async def _seated(self, gpu: GpuLease) -> float:
+    async def _seated(self, gpu: GpuHold) -> float:
         """Wait until the service can be used, or the GPUs are free, and return the time: the body begins then."""
         try:
             await gpu.ready()
@@ -266,6 +266,9 @@ class Run:
         return True
 
     async def _on_thread(self) -> Any:
+        if self.cores is not None:
+            await self.cores.applied()
+        self._on_its_thread = True
         context = copy_context()
 
         def body() -> Any:
@@ -302,6 +305,8 @@ class Run:
 
     async def _in_process(self) -> Any:
         """Run the body in a worker; its time, and its timeout, count from when it begins there."""
+        if self.cores is not None:
+            await self.cores.applied()
         grant = Grant(self.name, self.allocation, self.milli_cores, self._invocable.spec.cost.memory_bytes)
         began_at_s: list[float] = []
 
@@ -424,7 +429,7 @@ class Run:
             core_ids=() if self.cores is None else self.cores.core_ids,
             memory_gib=cost.memory_bytes / GIB,
             quota={name: amount / MILLI for name, amount in cost.quota},
-            node=None if node is None else self._workshop.dispatcher.core.topology.nodes[node].name,
+            node=None if node is None else self._workshop.dispatcher.topology.nodes[node].name,
             service=cost.service,
             devices=() if self.gpu is None else self.gpu.devices,
         )

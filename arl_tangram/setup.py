@@ -48,18 +48,21 @@ class Setup:
     max_threads: int
     max_processes: int | None
 
-    def topology(self, cpu: CpuManager | None, seats: Seats | None, services: Sequence[str]) -> Topology:
+    def topology(
+        self, offered: Sequence[Dimension], cores: int, seats: Seats | None, services: Sequence[str]
+    ) -> Topology:
         """Return all that there is to share.
 
         Args:
-            cpu: the manager of the cores.
+            offered: what the pool of cores has.
+            cores: how many of them are for bodies in worker processes.
             seats: those of the pool of GPUs.
             services: the names of what there is on these.
         """
-        dimensions = [*(cpu.dimensions() if cpu else ()), Dimension(THREADS, self.max_threads)]
+        dimensions = [*offered, Dimension(THREADS, self.max_threads)]
         for quota in self.quotas:
             dimensions += quota.dimensions()
-        dimensions.append(Dimension(PROCESSES, self.max_processes or max(2 * cores_of(cpu), 8)))
+        dimensions.append(Dimension(PROCESSES, self.max_processes or max(2 * cores, 8)))
         if seats is not None:
             dimensions.append(Dimension(GPU, seats.devices))
             dimensions += [Dimension(service_seats(name), seats.capacity_of(name)) for name in services]

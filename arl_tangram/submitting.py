@@ -128,13 +128,13 @@ class Submitting:
         known = self._demands.get((id(spec), reserved, held, node))
         if known is not None:
             return known[1]
-        core = self._workshop.dispatcher.core
+        dispatcher = self._workshop.dispatcher
         demand = resolve(
-            spec, core.topology, node=node, host=self._host, reserved=reserved, memory_held=held,
+            spec, dispatcher.topology, node=node, host=self._host, reserved=reserved, memory_held=held,
             services=self._services,
         )  # fmt: skip
         if demand.seat is not None:
-            core.seating.check(demand)
+            dispatcher.check_seat(demand)
         if len(self._demands) >= _MOST_DEMANDS:  # `with_options` in a loop must not grow without bound
             self.forget()
         self._demands[id(spec), reserved, held, node] = (spec, demand)  # it keeps the spec: the id stays its own

@@ -230,6 +230,9 @@ class FakeLease:
         if sandbox is not None:
             sandbox.leases += 1
 
+    async def applied(self) -> None:
+        """Nothing to wait for."""
+
     def needs_cleanup(self) -> bool:
         """Nothing runs."""
         return False

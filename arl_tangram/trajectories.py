@@ -22,9 +22,10 @@ from arl_tangram.errors import (
     TangramError,
     UsageError,
 )
-from arl_tangram.execution import calls
+from arl_tangram.execution import Invocation, calls
 from arl_tangram.managers.manager import ManagedSandbox
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.retrying import Retried
 from arl_tangram.uninterrupted import settled, unstoppable
 from arl_tangram.workshop import Workshop
 
@@ -66,7 +67,7 @@ class Trajectory:
         self._state: str = "new"  # → waiting → admitted → open → closed
         self._previous: Trajectory | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._cancelled: GroupCancelledError | None = None
+        self._cancelled: TangramError | None = None
         self._admitted: asyncio.Future[None] = workshop.loop.create_future()
 
     def __repr__(self) -> str:
@@ -92,10 +93,13 @@ class Trajectory:
 
         Raises:
             GroupCancelledError: its group was cancelled.
+            InfrastructureError: it was lost.
             NoTrajectoryError: it is not open.
         """
-        if self._cancelled is not None:
+        if isinstance(self._cancelled, GroupCancelledError):
             raise GroupCancelledError(f"{action} was called in a trajectory of {self._group!r}, a cancelled group")
+        if self._cancelled is not None:
+            raise type(self._cancelled)(f"{action} was called in a trajectory that is lost: {self._cancelled}")
         if not self.is_open:
             raise NoTrajectoryError(f"{action} was called in a trajectory that is closed")
 
@@ -218,17 +222,31 @@ class Trajectory:
         Returns:
             How many actions were ended.
         """
-        self._cancelled = GroupCancelledError(f"the group {self._group!r} was cancelled")
+        self._give_up(GroupCancelledError(f"the group {self._group!r} was cancelled"))
+        return await self._end_actions(lambda _: GroupCancelledError(f"the group {self._group!r} was cancelled"))
+
+    def call_off(self, error: TangramError) -> None:
+        """Let all its actions that wait or run, and its own wait for admission, end with an error, without a wait."""
+        self._give_up(error)
+        for invocation in self._actions():
+            invocation.call_off(type(error)(str(error)))
+
+    def _give_up(self, error: TangramError) -> None:
+        """Let nothing more be called in it."""
+        self._cancelled = error
         if self._state == "waiting":
             self._workshop.dispatcher.withdraw(self._id)
-            self._refuse(self._cancelled)
+            self._refuse(error)
         elif self._creating is not None:
             self._creating.cancel()  # if it is created already, this does nothing
-        return await self._end_actions(lambda _: GroupCancelledError(f"the group {self._group!r} was cancelled"))
+
+    def _actions(self) -> list[Invocation | Retried]:
+        """Return its actions that have not ended."""
+        return [i for i in calls(self._workshop) if i.pending.trajectory == self._id and not i.ended]
 
     async def _end_actions(self, why: Callable[[str], TangramError]) -> int:
         """End its actions, wait for those that listen, for the grace time, and return how many there were."""
-        ended = [i for i in calls(self._workshop) if i.pending.trajectory == self._id and not i.ended]
+        ended = self._actions()
         for invocation in ended:
             invocation.call_off(why(invocation.name))
         tasks = [i.task for i in ended if i.task is not None and not i.lingering]
@@ -259,7 +277,7 @@ class Trajectory:
     def granted(self, running: RunningAction | None) -> None:
         """It holds what it asked for from now on."""
         self._state = "admitted"
-        self.node = self._workshop.dispatcher.core.node_of(self._id)
+        self.node = self._workshop.dispatcher.node_of(self._id)
         self._workshop.trajectories[self] = None  # from here on, a closing runtime ends it
         if not self._admitted.done():
             self._admitted.set_result(None)

@@ -7,20 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from arl_tangram.dispatch import Dispatcher
-from arl_tangram.managers.breakers import Breakers
-from arl_tangram.managers.manager import CpuManager
+from arl_tangram.deciding import Deciding
+from arl_tangram.managers.manager import BreakerCalls, CpuManager, GpuSeats
 from arl_tangram.managers.processes import BodyProcesses
-from arl_tangram.managers.quota import Quota, QuotaHandle
+from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.retrying import Retrying
 from arl_tangram.watching import LoopWatch
-
-if TYPE_CHECKING:
-    from arl_tangram.managers.gpu.manager import GpuManager
 
 
 class Live(Protocol):
@@ -54,12 +50,26 @@ class Live(Protocol):
         ...
 
 
+class KnownQuota(Protocol):
+    """What calls need to know of a quota beside its dimensions."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Those that calls take, if it has any."""
+        ...
+
+    @property
+    def longest_pause_s(self) -> float:
+        """The most seconds for which a `Retry-After` is obeyed."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Workshop:
     """What all calls of a runtime share.
 
     Attributes:
-        dispatcher: the scheduler, on the event loop.
+        dispatcher: who decides, on the event loop.
         cpu: the cores, if there is a pool.
         threads: for plain functions.
         processes: for bodies in worker processes.
@@ -75,19 +85,19 @@ class Workshop:
         time: tells the time of the loop.
     """
 
-    dispatcher: Dispatcher
+    dispatcher: Deciding
     cpu: CpuManager | None
     threads: BodyThreads
     processes: BodyProcesses
     kill_grace_s: float
     loop: asyncio.AbstractEventLoop
-    quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
+    quotas: Mapping[str, KnownQuota] = field(default_factory=dict[str, KnownQuota])
     watch: LoopWatch = field(default_factory=LoopWatch)
     live: dict[int, Live] = field(default_factory=dict[int, Live])
     trajectories: dict[Any, None] = field(default_factory=dict[Any, None])
     retrying: Retrying = field(default_factory=Retrying)
-    breakers: Breakers | None = None
-    gpu: GpuManager | None = None
+    breakers: BreakerCalls | None = None
+    gpu: GpuSeats | None = None
     time: Callable[[], float] = field(init=False)
     _timer_context: Context = field(default_factory=Context)
 
@@ -105,7 +115,7 @@ class Workshop:
     def quota_handle(self, running: RunningAction, name: str) -> QuotaHandle:
         """Return what the body of a call sees of a quota that it holds."""
         number = dict(running.pending.demand.keys).get(name, 0)
-        key = self.dispatcher.core.topology.quotas[name][number]
+        key = self.dispatcher.topology.quotas[name][number]
         declared = self.quotas[name]
 
         def count(calls: int | None, tokens: int | None) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from arl_tangram.doctor import gpus
+from arl_tangram.doctor import gpus, ray
 from arl_tangram.doctor.findings import Finding
 from arl_tangram.managers.host.cgroup import CgroupTree, plant
 from arl_tangram.managers.host.hierarchy import Hierarchy, read_hierarchies
@@ -17,8 +15,6 @@ from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.host.owner import CGROUP_PREFIX, default_root, new_name
 from arl_tangram.managers.local.isolation import find_isolation
 from arl_tangram.model.quantities import GIB
-
-CONNECT_LIMIT_S = 1.0
 
 
 def sandboxing() -> Iterator[Finding]:
@@ -32,7 +28,7 @@ def sandboxing() -> Iterator[Finding]:
 def beside(root: Path = Path("/")) -> Iterator[Finding]:
     """Yield what else trainers use; `root` stands before the paths."""
     yield gpus.look(root)
-    yield ray(root)
+    yield ray.look(root)
 
 
 def python() -> Finding:
@@ -111,40 +107,11 @@ def bubblewrap() -> Finding:
     return Finding("bwrap", "wrong", f"{found.reason}: local sandboxes share files and processes", advice)
 
 
-def ray(root: Path = Path("/")) -> Finding:
-    """Tell whether Ray is installed and a cluster runs; nothing of this version but a bench uses it."""
-    version = _version("ray")
-    if version is None:
-        return Finding("ray", "absent", "not installed; only `bench overhead` uses it")
-    address = os.environ.get("RAY_ADDRESS", "") or _text(root / "tmp/ray/ray_current_cluster")
-    if not address or address in ("auto", "local"):
-        return Finding("ray", "ok", f"{version}; no cluster runs here")
-    if _answers(address):
-        return Finding("ray", "ok", f"{version}; a cluster runs at {address}")
-    return Finding("ray", "ok", f"{version}; there was a cluster at {address}, which does not answer")
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        with socket.create_connection((host or "127.0.0.1", int(port)), CONNECT_LIMIT_S):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _count(number: int, what: str) -> str:

@@ -54,6 +54,9 @@ class SandboxLease:
         """The host's numbers of the cores; those of a fraction can change while it is held."""
         return self._core_ids() if self._held is None else self._held
 
+    async def applied(self) -> None:
+        """They are, from the beginning on."""
+
     @property
     def usage(self) -> ExecUsage:
         """What the commands took so far."""

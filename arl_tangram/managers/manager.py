@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from arl_tangram.errors import ConfigurationError
+from arl_tangram.errors import BackendDownError, ConfigurationError
+from arl_tangram.model.gpu import HostedService, Seat
+from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.sandbox import Sandbox
+from arl_tangram.model.service import Service
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, Dimension, resource_of
 
@@ -43,6 +46,16 @@ class CpuLease(Protocol):
     @property
     def core_ids(self) -> tuple[int, ...]:
         """The host's numbers of the cores."""
+        ...
+
+    async def applied(self) -> None:
+        """Wait until `core_ids` are known, for bodies that are pinned to them; at once for cores of this machine.
+
+        Cancelling only ends the wait.
+
+        Raises:
+            InfrastructureError: they are lost.
+        """
         ...
 
     @property
@@ -228,6 +241,91 @@ def no_cores(sandbox_id: str) -> str:
         f"no action has cores in sandbox {sandbox_id} now, which commands need: none is running in it, "
         "or the running one has lent its cores while it waits for actions that it called"
     )
+
+
+class GpuHold(Protocol):
+    """What one action has of a pool of GPUs: a service that is resident, or devices to itself."""
+
+    @property
+    def seat(self) -> Seat:
+        """What was decided."""
+        ...
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """By which its devices are known outside: UUIDs of GPUs, or `cpu:0`."""
+        ...
+
+    @property
+    def service(self) -> Service:
+        """What the action uses, from `ready` to `release`.
+
+        Raises:
+            NoServiceError: it has devices, and no service.
+            UsageError: it is not ready, or released.
+        """
+        ...
+
+    async def ready(self) -> None:
+        """Wait until its service is resident, or nothing else is on its devices; cancelling only ends the wait.
+
+        Raises:
+            RestoreError: it failed.
+            ServiceLostError: the service has died since the decision.
+            ShutdownError: the pool was closed meanwhile.
+        """
+        ...
+
+    def release(self) -> None:
+        """Give it back; idempotent, synchronous, cannot fail. Before the scheduler is told that the seat is free."""
+        ...
+
+
+class GpuSeats(Protocol):
+    """A pool of GPUs, as those see it who use what was decided."""
+
+    @property
+    def services(self) -> Sequence[HostedService]:
+        """What it hosts, as the scheduler counts it."""
+        ...
+
+    def take(self, seat: Seat) -> GpuHold:
+        """Begin to make a seat real; synchronous, in the turn of the decision.
+
+        Raises:
+            UsageError: the pool is closed.
+        """
+        ...
+
+
+class BreakerCalls(Protocol):
+    """The breakers of a runtime, as its calls see them."""
+
+    def refusal(self, quotas: Iterable[tuple[str, int]], now_s: float) -> BackendDownError | None:
+        """Return why a call cannot even wait: a quota that it takes, of these, is down with all its keys."""
+        ...
+
+    def called(
+        self, caller: RunningAction, holds: Iterable[tuple[str, int]], takes: Iterable[tuple[str, int]], now_s: float
+    ) -> None:
+        """A running call waits for another one: where both take the same quota, it must not be in its way."""
+        ...
+
+    def say(self, running: RunningAction, name: str, now_s: float, *, failed: bool | None) -> None:
+        """A body says how a call went, or (None) that its end will say nothing about that; it counts at once."""
+        ...
+
+    def answered(
+        self, running: RunningAction, quotas: Iterable[tuple[str, int]], error: BaseException | None, now_s: float
+    ) -> None:
+        """A call's caller has its answer, and its body has not ended."""
+        ...
+
+    def ended(
+        self, running: RunningAction, quotas: Iterable[tuple[str, int]], error: BaseException | None, now_s: float
+    ) -> None:
+        """A call has given its units back."""
+        ...
 
 
 class GpuPool(Protocol):

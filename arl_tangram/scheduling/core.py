@@ -307,6 +307,10 @@ class SchedulerCore:
         """Grant nothing of a dimension before `until_s`; the latest such time counts."""
         self._ledger.pause(dimension, until_s)
 
+    def lift(self, dimension: int) -> None:
+        """End the pause of a dimension, if there is one."""
+        self._ledger.lift(dimension)
+
     def halt(self, halted: bool, now_s: float) -> None:
         """Start nothing new from now on, or (not `halted`) do again.
 

@@ -196,6 +196,11 @@ class Ledger:
         self._paused_until[dimension] = max(until_s, self._paused_until.get(dimension, until_s))
         self._paused |= 1 << dimension
 
+    def lift(self, dimension: int) -> None:
+        """End the pause of a dimension, if there is one, with the next `advance`."""
+        if dimension in self._paused_until:
+            self._paused_until[dimension] = -math.inf
+
     def advance(self, now_s: float) -> None:
         """Return the units of windows that have passed, and lift pauses that are over."""
         for dimension, window in self._windows.items():

@@ -467,6 +467,7 @@ class SandboxContract:
     async def test_the_grant_is_what_programs_see(self, manager: CpuManager, sandbox: ManagedSandbox) -> None:
         for cores in (1, 2, 1):
             lease = manager.lease(cores * 1000, sandbox)
+            await lease.applied()
             assert len(lease.core_ids) == cores
             assert await visible_cores(sandbox) == cores
             lease.release()
@@ -492,6 +493,10 @@ class SandboxContract:
 
     async def test_whole_cores_are_exclusive(self, manager: CpuManager, sandbox: ManagedSandbox) -> None:
         first, second = manager.lease(1000, sandbox), manager.lease(1000, None)
+        await first.applied()
+        await second.applied()
+        assert first.core_ids
+        assert second.core_ids
         assert not set(first.core_ids) & set(second.core_ids)
         first.release()
         first.release()

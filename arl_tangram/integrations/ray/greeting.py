@@ -19,7 +19,12 @@ from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Welcome
 
 
 def greeting(
-    about: Mapping[str, Any], token: str, *, epoch: str | None = None, resume: Resume | None = None
+    about: Mapping[str, Any],
+    token: str,
+    *,
+    epoch: str | None = None,
+    session: str | None = None,
+    resume: Resume | None = None,
 ) -> dict[str, Any]:
     """Return a greeting.
 
@@ -27,6 +32,7 @@ def greeting(
         about: who greets, in builtins: `kind` (`client` or `node`), `name`, `host`, `node_id` and the like.
         token: unique for what begins with it; a greeting that is sent again has the same.
         epoch: of the owner whose session is resumed; None to begin anew.
+        session: its name there, which it keeps.
         resume: what is held there.
     """
     return {
@@ -37,6 +43,7 @@ def greeting(
         "pid": os.getpid(),
         "token": token,
         "epoch": epoch,
+        "session": session,
         "resume": None if resume is None else pickle.dumps(resume),
     }
 

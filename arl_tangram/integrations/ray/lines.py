@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId, ClientFrame, OwnerFrame
+from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId, ClientFrame, NodeOffer, OwnerFrame
 
 
 class LineError(Exception):
@@ -76,3 +76,29 @@ class AgentLine(Protocol):
     def cancel(self, id: CallId) -> None:  # noqa: A002 - what it is
         """Cancel a call at the agent, if it goes on there; needs no answer."""
         ...
+
+
+class Reached(Protocol):
+    """A shared runtime that was found, or made, by a `Shared`."""
+
+    @property
+    def owner(self) -> OwnerLine:
+        """The way to its owner."""
+        ...
+
+    @property
+    def greeting(self) -> Mapping[str, Any]:
+        """What is known of this process where Ray is known; a part of what it says with `hello`."""
+        ...
+
+    def agent(self, offer: NodeOffer) -> AgentLine:
+        """Return the way to the agent of a node."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the owner and the agents, if they were made here; bounded, idempotent."""
+        ...
+
+
+Reach = Callable[[], Awaitable[Reached]]
+"""Finds or makes a shared runtime; called on the event loop of a `Shared`, when that is opened."""

@@ -65,6 +65,7 @@ class Pump:
             it. Unless there will be no owner any more, what is posted from then on belongs to a new session.
         resume: returns what is held, and waits, for an owner that was started again.
         now: tells the time in seconds, monotonic.
+        on_begun: is told of each session that begins, or is resumed.
         owner_timeout_s: for how long an owner may be away when nothing is held.
     """
 
@@ -78,7 +79,9 @@ class Pump:
         *,
         now: Callable[[], float],
         owner_timeout_s: float = 60.0,
+        on_begun: Callable[[Welcome], None] | None = None,
     ) -> None:
+        self._on_begun = on_begun
         self._line = line
         self._about = about
         self._on_events = on_events
@@ -133,7 +136,7 @@ class Pump:
 
     # To begin a session.
 
-    async def _greet(self, epoch: str | None = None, resume: Resume | None = None) -> tuple[Welcome, float]:
+    async def _greet(self, before: _Link | None = None, resume: Resume | None = None) -> tuple[Welcome, float]:
         """Greet until there is an answer; return it, and when what it answers was sent.
 
         Raises:
@@ -141,7 +144,8 @@ class Pump:
             TangramError: the owner will have none of us, or there is none any more.
         """
         failures = 0
-        message = greeting(self._about, uuid.uuid4().hex, epoch=epoch, resume=resume)
+        epoch, session = (None, None) if before is None else (before.epoch, before.session)
+        message = greeting(self._about, uuid.uuid4().hex, epoch=epoch, session=session, resume=resume)
         patience_s = min(_GREETING_S, self._lease_s / 3) if self._lease_s else _GREETING_S
         while True:
             sent_s = self._now()
@@ -165,10 +169,10 @@ class Pump:
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s
 
-    async def _join(self, epoch: str | None = None, resume: Resume | None = None) -> None:
+    async def _join(self, before: _Link | None = None, resume: Resume | None = None) -> None:
         """Begin a session after another one."""
         try:
-            welcome, sent_s = await self._greet(epoch, resume)
+            welcome, sent_s = await self._greet(before, resume)
         except LeaseLostError as error:
             self._lose(error)
         except TangramError as error:
@@ -180,13 +184,15 @@ class Pump:
         self._link = _Link(welcome.epoch, welcome.session, welcome.lease_s / BEATS)
         self._lease_s = welcome.lease_s
         self._bound(sent_s + welcome.lease_s)
+        if self._on_begun is not None:
+            self._on_begun(welcome)
         self._wake()
 
-    def _join_again(self, epoch: str) -> None:
+    def _join_again(self, before: _Link) -> None:
         """Resume with an owner that was started again: it learns what is held now, and what is posted from now on."""
         self._stop(keep_limit=True)
         self._sender, self._receiver = Sender(), Receiver()
-        self._spawn(self._join(epoch, self._resume()))
+        self._spawn(self._join(before, self._resume()))
 
     # To lose it.
 
@@ -292,7 +298,7 @@ class Pump:
         if self._link is not link:
             return
         if answer.epoch != link.epoch:
-            self._join_again(link.epoch)
+            self._join_again(link)
             return
         if answer.ended is not None:
             self._lose(answer.ended)

@@ -488,16 +488,32 @@ class LeaseTold(NamedTuple):
     """The cores of an action, applied at the agent with its first command.
 
     Attributes:
-        lease: the number of the grant.
-        part: 0 for its first cores; one more each time it had lent them and has them back.
+        lease: a number of the client, ascending; another one each time the action had lent its cores and has them back.
         milli_cores: how much.
         again: whether it had as much before; see `CpuManager.lease`.
     """
 
     lease: int
-    part: int
     milli_cores: int
     again: bool
+
+
+class LeaseNow(NamedTuple):
+    """What is known of a lease at its agent, said in each answer that belongs to it.
+
+    Attributes:
+        turn: ascends with each answer, as they may come in another order.
+        alive: whether something that its commands started may be alive.
+        own_s: seconds that its commands ran, those at once counted once.
+        cpu_s: CPU seconds of its commands.
+        core_ids: the host's numbers of its cores.
+    """
+
+    turn: int
+    alive: bool
+    own_s: float
+    cpu_s: float
+    core_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,11 @@ class FileOwner:
     gid: int
 
 
-def pack(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes]:
+def pack(source: str, owner: FileOwner, stop: threading.Event, *, whole: bool = False) -> Iterator[bytes]:
     """Yield what is in a folder as a tar stream in pieces; links stay links, special files are left out.
 
-    So are links that lead out by a relative path: daemons refuse the whole stream for one. `scan` finds those.
+    So are links that lead out by a relative path, unless `whole`: daemons refuse the whole stream for one. `scan` finds
+    those. With `whole`, the permissions and the time of the folder itself are in it, too.
 
     When `stop` is set the stream ends.
 
@@ -52,7 +53,7 @@ def pack(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes
         OSError: a file cannot be read, or became shorter meanwhile.
     """
     pending = bytearray()
-    for block in _blocks(source, owner, stop):
+    for block in _blocks(source, owner, stop, whole):
         pending += block
         if len(pending) >= PIECE_BYTES:
             yield bytes(pending)
@@ -117,12 +118,13 @@ def unpack(stream: Readable, target: str, stop: threading.Event) -> None:
         into.finish(stop)
 
 
-def _blocks(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[bytes]:
+def _blocks(source: str, owner: FileOwner, stop: threading.Event, whole: bool) -> Iterator[bytes]:
     left = [""]
     while left and not stop.is_set():
         folder = left.pop()
-        if folder:
-            yield _header(folder, os.stat(os.path.join(source, folder), follow_symlinks=False), owner, tarfile.DIRTYPE)
+        if folder or whole:
+            told = os.stat(os.path.join(source, folder), follow_symlinks=not folder)
+            yield _header(folder or ".", told, owner, tarfile.DIRTYPE)
         with os.scandir(os.path.join(source, folder)) as entries:
             for entry in entries:
                 if stop.is_set():
@@ -130,7 +132,7 @@ def _blocks(source: str, owner: FileOwner, stop: threading.Event) -> Iterator[by
                 name = os.path.join(folder, entry.name)
                 if entry.is_symlink():
                     to = os.readlink(entry)
-                    if not _leads_out(name, to):
+                    if whole or not _leads_out(name, to):
                         yield _header(name, entry.stat(follow_symlinks=False), owner, tarfile.SYMTYPE, to)
                 elif entry.is_dir():
                     left.append(name)

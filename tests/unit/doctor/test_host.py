@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -71,22 +70,6 @@ def test_bubblewrap_is_run(monkeypatch: pytest.MonkeyPatch, found: Isolation, st
     assert judged.state == state
     assert words in judged.text
     assert bool(judged.advice) == (state != "ok")
-
-
-def test_a_running_ray_cluster_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(host, "_version", lambda name: None)
-    assert host.ray(tmp_path).state == "absent"
-    monkeypatch.setattr(host, "_version", lambda name: "2.40.0")
-    assert "no cluster" in host.ray(tmp_path).text
-    (tmp_path / "tmp/ray").mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        (tmp_path / "tmp/ray/ray_current_cluster").write_text(address)
-        assert f"a cluster runs at {address}" in host.ray(tmp_path).text
-    assert "does not answer" in host.ray(tmp_path).text
-    monkeypatch.setenv("RAY_ADDRESS", "ray://nonsense")
-    assert "does not answer" in host.ray(tmp_path).text
 
 
 def test_versions_and_capacity_are_told() -> None:

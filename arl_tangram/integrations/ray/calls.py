@@ -1,0 +1,151 @@
+"""The calls of one session to the agent of one node: each ends in bounded time, whatever becomes of the node."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from arl_tangram.errors import NodeLostError, TangramError
+from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.lines import AgentLine, LineError
+from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId
+from arl_tangram.uninterrupted import settled
+
+_numbers = itertools.count(1)  # of this process, so that no two calls of a session have the same
+
+CANCEL_S = 15.0
+"""Seconds that an agent has to end a call that was cancelled; killing commands takes a few."""
+
+
+class AgentCalls:
+    """The calls of one session to the agent of one node.
+
+    Args:
+        session: whose calls they are.
+        node: the name of the node, for messages.
+        line: to its agent.
+        on_lost: is told when the agent does not answer.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        node: str,
+        line: AgentLine,
+        on_lost: Callable[[NodeLostError], None] | None = None,
+    ) -> None:
+        self.node = node
+        self._session = session
+        self._line = line
+        self._on_lost = on_lost
+        self._ended: TangramError | None = None
+        self._going: set[asyncio.Task[AgentReply]] = set()
+
+    async def ask(
+        self,
+        what: str,
+        arguments: Mapping[str, Any],
+        *,
+        load: bytes = b"",
+        limit_s: float | None = None,
+        heard: Callable[[AgentReply], None] | None = None,
+    ) -> AgentReply:
+        """Let the agent do something, and return its reply, which may tell of an error.
+
+        Cancelled, it is cancelled there, and its end is awaited.
+
+        Args:
+            what: one of `agent.CALLS`.
+            arguments: of that.
+            load: pickled arguments of the user.
+            limit_s: the most seconds to wait; None for as long as the node lives.
+            heard: is given the reply, whichever it is, also if the call was cancelled.
+
+        Raises:
+            NodeLostError: no answer.
+            TangramError: what `end` was given.
+        """
+        self.check()
+        request = AgentCall(CallId(self._session, next(_numbers)), what, arguments, load)
+        task = asyncio.get_running_loop().create_task(self._line.call(request))
+        self._going.add(task)
+        task.add_done_callback(self._done)
+        try:
+            await asyncio.wait([task], timeout=limit_s)
+        except asyncio.CancelledError:
+            self._line.cancel(request.id)
+            await _settled_within(task, CANCEL_S)
+            if heard is not None and not task.cancelled() and task.exception() is None:
+                heard(task.result())
+            raise
+        reply = self._reply(task, what)
+        if heard is not None:
+            heard(reply)
+        return reply
+
+    async def do(
+        self,
+        what: str,
+        arguments: Mapping[str, Any],
+        *,
+        limit_s: float | None = None,
+        heard: Callable[[AgentReply], None] | None = None,
+    ) -> Any:
+        """Let the agent do something, and return the value; see `ask`, and it raises what was raised there, too."""
+        return result_of(await self.ask(what, arguments, limit_s=limit_s, heard=heard), what)
+
+    def new_number(self) -> int:
+        """Return a number that no other call of this process has: the name of something that calls are about."""
+        return next(_numbers)
+
+    def tell(self, what: str, arguments: Mapping[str, Any]) -> None:
+        """Let the agent do something that needs no answer."""
+        if self._ended is None:
+            self._line.send(AgentCall(CallId(self._session, next(_numbers)), what, arguments))
+
+    def end(self, error: TangramError) -> None:
+        """End all calls with an error, those that come later, too: the session is over. The first error counts."""
+        if self._ended is None:
+            self._ended = error
+            for task in self._going:
+                task.cancel()
+
+    def check(self) -> None:
+        """Raise the error that `end` was given, one of its own for each who hears it."""
+        if self._ended is not None:
+            raise type(self._ended)(str(self._ended)) from self._ended
+
+    def _reply(self, task: asyncio.Task[AgentReply], what: str) -> AgentReply:
+        if not task.done():
+            task.cancel()
+            raise self._lost(f"its agent has not answered in time ({what})")
+        if task.cancelled():
+            self.check()
+            raise asyncio.CancelledError  # somebody ends all tasks of the loop
+        if isinstance(error := task.exception(), LineError):
+            raise self._lost(str(error)) from error
+        return task.result()
+
+    def _lost(self, reason: str) -> NodeLostError:
+        error = NodeLostError(f"node {self.node!r} is lost: {reason}")
+        if self._on_lost is not None:
+            self._on_lost(error)
+        return error
+
+    def _done(self, task: asyncio.Task[AgentReply]) -> None:
+        self._going.discard(task)
+        if not task.cancelled():
+            task.exception()  # heard, though nobody may wait any more
+
+
+async def _settled_within(task: asyncio.Task[AgentReply], limit_s: float) -> None:
+    """Wait until a task is done, for so long, and then give it up; further cancelling changes nothing."""
+    timer = asyncio.get_running_loop().call_later(limit_s, task.cancel)
+    try:
+        await settled(task)
+    except asyncio.CancelledError:
+        pass
+    finally:
+        timer.cancel()

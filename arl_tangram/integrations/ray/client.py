@@ -1,0 +1,275 @@
+"""A shared runtime in one process: calls run here, and who starts when is decided by the owner, elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, cast
+
+from arl_tangram.calling import Calling
+from arl_tangram.closing import Opened
+from arl_tangram.context import active_var
+from arl_tangram.deciding import Waiter
+from arl_tangram.doorway import Doorway
+from arl_tangram.errors import InfeasibleError, OwnerLostError, TangramError, UsageError
+from arl_tangram.execution import Invocation
+from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
+from arl_tangram.integrations.ray.gpus import RemoteGpus
+from arl_tangram.integrations.ray.lines import AgentLine, LineError, Reach, Reached
+from arl_tangram.integrations.ray.pump import Pump
+from arl_tangram.integrations.ray.wire import Command, Event, Shape, Welcome
+from arl_tangram.managers.processes import BodyProcesses
+from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.quantities import is_name
+from arl_tangram.model.statistics import Statistics
+from arl_tangram.trajectories import Trajectory, trajectory_var
+from arl_tangram.workshop import Workshop
+
+LOOK_S = 5.0
+"""For how long a look at the owner may block."""
+
+
+class Shared(Calling):
+    """A shared runtime, as this process sees it; made by `share` and `connect`.
+
+    It is opened and used as a `Tangram`. The bodies of its actions run in this process; their cores, sandboxes and
+    services are those of all nodes. To look at it and to steer it asks the owner, and blocks for up to 5 s.
+
+    Args:
+        reach: finds or makes the owner.
+        name: what it is called.
+        timeout_s: seconds for the owner to answer, when it is opened.
+    """
+
+    def __init__(self, reach: Reach, *, name: str, timeout_s: float) -> None:
+        super().__init__()
+        self.name = name
+        self._reach = reach
+        self._timeout_s = timeout_s
+        self._remote: RemoteDispatcher | None = None
+        self._gpus: RemoteGpus | None = None
+        self._cores: RemoteCores | None = None
+        self._session = ""
+        self._is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<Shared {self.name!r}, {self._state}>"
+
+    # Opening.
+
+    async def _open(self, doorway: Doorway) -> Opened:
+        """Reach the owner, and begin a session."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self._set_closed)
+            stack.push_async_callback(doorway.aclose)
+            reached = await self._reach()
+            stack.push_async_callback(reached.aclose)
+            self._pump = pump = Pump(
+                reached.owner,
+                reached.greeting,
+                self._on_events,
+                self._on_lost,
+                lambda: self._dispatcher().held(),
+                now=self._loop.time,
+                on_begun=self._on_begun,
+            )
+            stack.push_async_callback(pump.aclose)
+            welcome = await self._welcomed(pump)
+            assert welcome.shape is not None
+            self._reached = reached
+            workshop = self._made(reached, welcome.session, welcome.shape, pump)
+            stack.callback(workshop.watch.close)
+            parts = Opened(workshop, welcome.shape.reserved_cores)
+            parts.closes(stack.pop_all())
+        return parts
+
+    async def _welcomed(self, pump: Pump) -> Welcome:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await pump.open()
+        except TimeoutError as error:
+            raise OwnerLostError(
+                f"the owner of the shared runtime {self.name!r} has not answered within {self._timeout_s:g} s"
+            ) from error
+
+    def _made(self, reached: Reached, session: str, shape: Shape, pump: Pump) -> Workshop:
+        def line(node: int) -> AgentLine:
+            return reached.agent(self._dispatcher().shape.nodes[node])
+
+        def post(command: Command) -> None:
+            pump.post(command)
+
+        self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape)
+        self._session = session
+        here = reached.greeting.get("node_id")
+        host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
+        if any(offer.dimensions for offer in shape.nodes):
+            self._cores = RemoteCores(session, shape, host, line)
+        if any(offer.devices for offer in shape.nodes):
+            self._gpus = RemoteGpus(session, shape, line)
+        workshop = Workshop(
+            self._remote,
+            self._cores,
+            BodyThreads(),
+            BodyProcesses(most_idle=len(os.sched_getaffinity(0))),
+            shape.kill_grace_s,
+            self._loop,
+            {quota.name: quota for quota in shape.quotas},
+        )
+        workshop.gpu = self._gpus
+        return workshop
+
+    def _dispatcher(self) -> RemoteDispatcher:
+        assert self._remote is not None
+        return self._remote
+
+    # Told by the pump.
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self._dispatcher().tell(events)
+
+    def _on_lost(self, error: TangramError) -> None:
+        """All that this process held is lost."""
+        if self._remote is None:
+            return
+        self._is_lost = True
+        self._remote.lost(error)
+        for part in (self._cores, self._gpus):
+            if part is not None:
+                part.lost(error)
+
+    def _on_begun(self, welcome: Welcome) -> None:
+        """A session begins after another one, or is resumed."""
+        self._session = welcome.session
+        if self._remote is None or welcome.shape is None or not self._is_lost:
+            return
+        self._is_lost = False
+        self._remote.renew(welcome.shape)
+        for part in (self._cores, self._gpus):
+            if part is not None:
+                part.reopen(welcome.session, welcome.shape)
+        self._submitting.forget()
+
+    def _on_shape(self, shape: Shape) -> None:
+        for part in (self._cores, self._gpus):
+            if part is not None:
+                part.reshape(shape)
+        if self._state == "open":
+            self._submitting.forget()
+
+    # Trajectories.
+
+    def _held_demand(self, image: str | None, memory_bytes: int) -> Demand:
+        """Return what a trajectory is to hold, on one of the nodes that can have it.
+
+        Raises:
+            InfeasibleError: no node can.
+        """
+        demand = super()._held_demand(image, memory_bytes)
+        if self._cores is None:
+            return demand
+        fit = set(self._cores.nodes_for(image, memory_bytes))
+        places = tuple(place for place in demand.places or (demand,) if (place.node or 0) in fit)
+        if not places:
+            raise InfeasibleError(
+                f"trajectory(image={image!r}): no node that has such sandboxes has as much memory, or as many cores"
+            )
+        if len(places) == 1:
+            return places[0]
+        dimensions = 0
+        for place in places:
+            dimensions |= place.dimensions
+        return replace(demand, places=places, dimensions=dimensions)
+
+    # Steering, and looking in.
+
+    def pause(self) -> None:
+        """Start nothing new from now on, in no process: calls and trajectories wait; see `Tangram.pause`."""
+        self._check_open()
+        self._look("halt", halted=True)
+
+    def resume(self) -> None:
+        """End the pause, and with it every `drain` that still waits, in all processes."""
+        self._check_open()
+        self._look("halt", halted=False)
+
+    async def drain(self) -> None:
+        """Pause, and wait until nothing runs any more, in any process; see `Tangram.drain`.
+
+        Raises:
+            UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
+            ShutdownError: the runtime is closed meanwhile.
+        """
+        if (inside := _running_action()) is not None:
+            raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
+        await self._ask("drain", {})
+
+    async def cancel_group(self, group: str) -> int:
+        """End all actions, waiting and running, of the trajectories of a group, in all processes.
+
+        Returns:
+            How many actions were ended; see `Tangram.cancel_group`.
+        """
+        inside, trajectory = _running_action(), trajectory_var.get()
+        if inside is not None and trajectory is not None and trajectory.group == group:
+            raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
+        if not is_name(group):
+            raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
+        return cast(int, await self._ask("cancel_group", {"group": group}))
+
+    def set_capacity(self, name: str, capacity: float) -> None:
+        """Change what there is of a resource that belongs to no node, such as `"quota:search/calls"`.
+
+        Raises:
+            ConfigurationError: no such resource, or a capacity that it cannot have.
+        """
+        self._check_open()
+        self._look("set_capacity", name=name, capacity=capacity)
+
+    def statistics(self) -> Statistics:
+        """Return what waits, what runs, and what is used of each resource right now, by all processes."""
+        self._check_opened()
+        return cast(Statistics, self._look("statistics"))
+
+    def report(self) -> str:
+        """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
+        self._check_opened()
+        return cast(str, self._look("report"))
+
+    def describe(self) -> str:
+        """Say what enforces grants of cores on each node, in one line."""
+        self._check_opened()
+        return "no nodes" if self._cores is None else self._cores.describe()
+
+    async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        if not self._is_here():
+            return await self._doorway.visit(lambda: self._ask(what, arguments))
+        try:
+            reply = await self._reached.owner.ask(self._session, what, arguments)
+        except LineError as error:
+            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
+        return result_of(reply, what)
+
+    def _look(self, what: str, **arguments: Any) -> Any:
+        """Ask the owner, and block for its answer."""
+        try:
+            reply = self._reached.owner.ask_now(self._session, what, arguments, LOOK_S)
+        except LineError as error:
+            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
+        return result_of(reply, what)
+
+
+def _call_off(waiter: Waiter, error: TangramError) -> None:
+    if isinstance(waiter, Invocation | Trajectory):
+        waiter.call_off(error)
+
+
+def _running_action() -> str | None:
+    active = active_var.get()
+    return None if active is None or active.ended else active.name

@@ -1,0 +1,149 @@
+"""The scheduler of a shared runtime, made when its nodes are known, and what its clients are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from arl_tangram.dispatch import Dispatcher, watched
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.integrations.ray.nodes import Nodes
+from arl_tangram.integrations.ray.wire import Reshaped, Shape, SharedQuota
+from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.quantities import capacity_units, is_name
+from arl_tangram.model.statistics import DimensionStatistics, Statistics
+from arl_tangram.model.topology import is_breaker, resource_of
+from arl_tangram.opening import Happened, sink_of
+from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.setup import Setup
+from arl_tangram.trace.report import render
+from arl_tangram.trace.summary import Summary
+
+_MOST_DEMANDS = 10_000
+
+
+class Decider:
+    """The scheduler and its trace.
+
+    Attributes:
+        dispatcher: drives it.
+        shape: what there is now.
+
+    Args:
+        setup: what is declared.
+        nodes: that there are; they get their numbers here.
+        on_shape: called when there is more or less of something.
+
+    Raises:
+        ConfigurationError: the nodes do not go together.
+    """
+
+    def __init__(self, setup: Setup, nodes: Nodes, on_shape: Callable[[], None]) -> None:
+        self._setup = setup
+        self._nodes = nodes
+        self._on_shape = on_shape
+        self._demands: dict[Demand, Demand] = {}
+        nodes.settle()
+        seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
+        services = [service.name for service in nodes.services()]
+        topology = setup.topology(nodes.dimensions(), nodes.cores(), seats, services)
+        nodes.made(topology)
+        self._sink = sink_of(setup, topology)
+        self._summary = Summary(topology)
+        self._core = SchedulerCore(
+            topology,
+            watched(setup.policy),
+            order=setup.order,
+            record=True,
+            submissions=self._sink is not None,
+            seats=seats,
+        )
+        self.dispatcher = Dispatcher(self._core, Happened(self._summary, self._sink).tell)
+        self.dispatcher.on_evicted = nodes.evicted
+        self._summary.opened(self.dispatcher.time())
+        quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
+        self.shape = Shape(
+            1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
+            setup.max_processes,
+        )  # fmt: skip
+
+    @property
+    def told(self) -> Reshaped:
+        """What sessions are told of the shape."""
+        return Reshaped(self.shape)
+
+    def interned(self, demand: Demand) -> Demand:
+        """Return one object for all demands that are equal, with which the scheduler is faster."""
+        with suppress(TypeError):  # a speed-up of the user's that cannot be hashed
+            if len(self._demands) >= _MOST_DEMANDS:
+                self._demands.clear()
+            return self._demands.setdefault(demand, demand)
+        return demand
+
+    # What there is.
+
+    def set_units(self, name: str, units: int) -> None:
+        """Let a dimension have so many units, and tell everybody."""
+        self.dispatcher.set_capacity(self._core.topology.index[name], units)
+        self.reshape()
+
+    def set_capacity(self, name: object, capacity: float) -> None:
+        """Change what there is of a resource that no node has.
+
+        Raises:
+            ConfigurationError: no such resource, or a capacity that it cannot have.
+        """
+        topology = self._core.topology
+        known = [other for other in topology.index if not is_breaker(other) and resource_of(other) is None]
+        if not is_name(name) or name not in known:
+            raise ConfigurationError(f"there is no resource {name!r} of all nodes; there are {', '.join(known)}")
+        dimension = topology.dimensions[topology.index[name]]
+        self.set_units(name, capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError))
+
+    def back(self, name: str, units: int) -> None:
+        """A dimension of a node that was lost can be used again."""
+        dimension = self._core.topology.index[name]
+        self.dispatcher.lift(dimension)
+        if self._core.topology.dimensions[dimension].capacity != units:
+            self.dispatcher.set_capacity(dimension, units)
+
+    def reshape(self) -> None:
+        """Tell everybody what there is now."""
+        self.shape = replace(
+            self.shape,
+            version=self.shape.version + 1,
+            dimensions=self._core.topology.dimensions,
+            nodes=self._nodes.offers(),
+            lost=self._nodes.lost(),
+        )
+        self._on_shape()
+
+    # Looking in.
+
+    def statistics(self) -> Statistics:
+        """Return what waits, what runs, and what is used of each resource right now."""
+        core = self._core
+        core.advance(self.dispatcher.now_s())
+        return Statistics(
+            waiting=core.waiting,
+            running=core.running,
+            lingering=(),
+            trajectories=core.trajectories,
+            dimensions={
+                d.name: DimensionStatistics(core.capacity(i) / d.scale, core.used(i) / d.scale, core.free(i) / d.scale)
+                for i, d in enumerate(core.topology.dimensions)
+                if not is_breaker(d.name)
+            },
+        )
+
+    def report(self) -> str:
+        """Return the text of the report."""
+        self.dispatcher.tell()
+        return render(self._summary, now_s=self.dispatcher.now_s(), learned=self._core.durations.learned())
+
+    async def aclose(self) -> None:
+        """Decide nothing any more, and close the trace."""
+        self.dispatcher.stop()
+        if self._sink is not None:
+            await self._sink.aclose()

@@ -1,0 +1,321 @@
+"""What stands for the owner's dispatcher in a client: what calls want becomes commands, and events tell them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from arl_tangram.deciding import Waiter
+from arl_tangram.dispatch import clock_of
+from arl_tangram.errors import InfrastructureError, TangramError
+from arl_tangram.integrations.ray.demands import Demands
+from arl_tangram.integrations.ray.gpus import GrantedSeat
+from arl_tangram.integrations.ray.held import HeldHere, charges_of, resume_of
+from arl_tangram.integrations.ray.wire import (
+    Admitted,
+    CalledOff,
+    Close,
+    Command,
+    Ended,
+    Event,
+    Expired,
+    Finish,
+    Granted,
+    Lend,
+    Open,
+    Pause,
+    Reclaim,
+    Refused,
+    Reshaped,
+    Resume,
+    Resumed,
+    SendBack,
+    Settle,
+    Shape,
+    Submit,
+    Withdraw,
+)
+from arl_tangram.model.events import ActionEnded
+from arl_tangram.model.events import Event as Happening
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.model.topology import Topology
+
+
+class RemoteDispatcher:
+    """Decides nothing itself; a `Deciding` on the event loop of a client.
+
+    Attributes:
+        time: tells the time of the loop.
+        shape: what there is, as it was told last.
+
+    Args:
+        post: sends a command to the owner.
+        shape: what there is.
+        call_off: ends a call or a trajectory with an error, whether it waits or runs.
+        on_shape: is told when there is more or less of something.
+    """
+
+    def __init__(
+        self,
+        post: Callable[[Command], None],
+        shape: Shape,
+        *,
+        call_off: Callable[[Waiter, TangramError], None],
+        on_shape: Callable[[Shape], None],
+    ) -> None:
+        self.shape = shape
+        self.time = clock_of(asyncio.get_running_loop())
+        self._post = post
+        self._call_off = call_off
+        self._on_shape = on_shape
+        self._topology = Topology(shape.dimensions)
+        self._demands = Demands()
+        self._held: dict[int, HeldHere] = {}
+        self._charges: list[tuple[int, int, float]] = []
+        self._next_id = 0
+        self._next_reclaim = 0
+        self._is_stopped = False
+
+    # What calls know.
+
+    @property
+    def topology(self) -> Topology:
+        """The dimensions, with the capacities that were told last."""
+        return self._topology
+
+    def now_s(self) -> float:
+        """Return the time."""
+        return self.time()
+
+    def new_id(self) -> int:
+        """Return the id of the next action or trajectory; the owner has another one for it."""
+        self._next_id += 1
+        return self._next_id
+
+    def check_seat(self, demand: Demand) -> None:
+        """Nothing: the owner refuses what no devices can ever meet."""
+
+    def node_of(self, trajectory: int) -> int:
+        """Return the number of the node where a trajectory was admitted."""
+        return self._held[trajectory].node or 0
+
+    def waiters(self) -> list[Waiter]:
+        """Return all who wait."""
+        return [held.waiter for held in self._held.values() if held.waits]
+
+    # What calls want.
+
+    def submit(self, action: PendingAction, waiter: Waiter) -> None:
+        """Queue a call."""
+        held = self._held[action.id] = HeldHere(action, waiter)
+        self._declare(action.demand)
+        self._say(self._submit_of(held))
+
+    def open(self, request: PendingAction, waiter: Waiter, *, group: str | None) -> None:
+        """Queue a trajectory."""
+        held = self._held[request.id] = HeldHere(request, waiter, is_trajectory=True, group=group)
+        self._declare(request.demand)
+        self._say(self._open_of(held))
+
+    def withdraw(self, action_id: int) -> None:
+        """Forget a waiting call or trajectory."""
+        if self._held.pop(action_id, None) is not None:
+            self._say(Withdraw(action_id))
+
+    def close(self, trajectory: int) -> None:
+        """End an admitted trajectory."""
+        if self._held.pop(trajectory, None) is not None:
+            self._say(Close(trajectory))
+
+    def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
+        """Return a running call's units."""
+        if (held := self._held.pop(action_id, None)) is not None:
+            if not held.unused:
+                self._charges += charges_of(held, self._topology, now_s)
+            self._say(Finish(action_id, duration_s, held.unused))
+
+    def send_back(self, action_id: int, waiter: Waiter) -> bool:
+        """Let a running call wait again, whose service could not be restored."""
+        held = self._held.get(action_id)
+        if held is None:
+            return False
+        held.running, held.waiter = None, waiter
+        self._say(SendBack(action_id))
+        return True
+
+    def unused(self, action_id: int) -> None:
+        """A running call ends before its body began: what it was granted of rates and budgets is free again."""
+        if (held := self._held.get(action_id)) is not None:
+            held.unused = True
+
+    def lend(self, action_id: int, *, cores: bool) -> None:
+        """A running call waits for calls that it made."""
+        if (held := self._held.get(action_id)) is not None:
+            held.regained, held.reclaim, held.lent = None, None, cores
+            self._say(Lend(action_id, cores))
+
+    def reclaim(self, action_id: int, regained: Callable[[Exception | None], None]) -> bool:
+        """A call that has lent wants all back; it never has it at once, as the owner is elsewhere."""
+        held = self._held.get(action_id)
+        if held is None:
+            return True  # all that it had is lost, and it is being ended
+        self._next_reclaim += 1
+        held.regained, held.reclaim = regained, self._next_reclaim
+        self._say(Reclaim(action_id, self._next_reclaim))
+        return False
+
+    def settle(self, action_id: int, amounts: Iterable[tuple[int, int]]) -> None:
+        """Count other units, by dimension, for a running call than it was granted."""
+        if (held := self._held.get(action_id)) is not None:
+            given = tuple(amounts)
+            held.settled.update(given)
+            self._say(Settle(action_id, given))
+
+    def pause(self, dimension: int, for_s: float) -> None:
+        """Grant nothing of a dimension for some seconds."""
+        self._say(Pause(dimension, for_s))
+
+    def note(self, event: Happening) -> None:
+        """Tell the owner how a call went, for its report and its trace."""
+        if isinstance(event, ActionEnded):
+            finished = event.action
+            age_s = event.at_s - finished.submitted_at_s
+            self._say(Ended(finished._replace(submitted_at_s=age_s), max(0.0, self.time() - event.at_s)))
+
+    def stop(self) -> None:
+        """Say nothing any more."""
+        self._is_stopped = True
+
+    # What the owner tells.
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Tell those who wait; what is about something that is over is ignored."""
+        for event in events:
+            if isinstance(event, Reshaped):
+                self._reshape(event.shape)
+                continue
+            match event:
+                case Granted(local):
+                    self._with(local, partial(self._granted, event))
+                case Admitted(local, queued_s, node):
+                    self._with(local, partial(self._admitted, queued_s, node))
+                case Expired(local):
+                    self._with(local, lambda held: self._forgotten(held).waiter.expired())
+                case Refused(local, error):
+                    self._with(local, partial(self._refused, error))
+                case CalledOff(local, error):
+                    self._with(local, partial(self._called_off, error))
+                case Resumed(local, number, failure):
+                    self._with(local, partial(self._resumed, number, failure))
+                case _:
+                    pass
+
+    def lost(self, error: TangramError) -> None:
+        """All that was held is lost, and what waits is forgotten: a new session knows nothing of it."""
+        held, self._held = list(self._held.values()), {}
+        self._demands = Demands()
+        self._charges.clear()
+        for one in held:
+            if one.waits:
+                one.waiter.failed(type(error)(str(error)))
+            else:
+                with suppress(Exception):
+                    self._call_off(one.waiter, type(error)(str(error)))
+
+    def held(self) -> Resume:
+        """Return what is held and waits for an owner that was started again."""
+        self._charges = [charge for charge in self._charges if not self._is_over(charge)]
+        return resume_of(
+            self.shape, self._demands.declared(self._live_demands()), list(self._held.values()), self._charges,
+            now_s=self.time(), submit=self._submit_of, open_=self._open_of,
+        )  # fmt: skip
+
+    # One by one.
+
+    def _with(self, local: int, tell: Callable[[HeldHere], None]) -> None:
+        held = self._held.get(local)
+        if held is not None:
+            tell(held)
+
+    def _granted(self, event: Granted, held: HeldHere) -> None:
+        if not held.waits:
+            return
+        demand = held.pending.demand
+        placed = demand if event.place is None else demand.places[event.place]
+        now_s = self.time()
+        started_at_s = min(now_s, held.pending.submitted_at_s + event.queued_s)
+        seat = None if event.seat is None else GrantedSeat.of(event.seat, event.lease)
+        pending = held.pending._replace(demand=placed)
+        running = RunningAction(pending, started_at_s, event.units, event.expected_s, seat)
+        held.running, held.place, held.since_s = running, event.place, now_s
+        held.settled = {}
+        held.waiter.granted(running)
+
+    def _admitted(self, queued_s: float, node: int, held: HeldHere) -> None:
+        if held.waits:
+            held.node = node
+            held.waiter.granted(None)
+
+    def _forgotten(self, held: HeldHere) -> HeldHere:
+        del self._held[held.pending.id]
+        return held
+
+    def _refused(self, error: TangramError, held: HeldHere) -> None:
+        self._forgotten(held).waiter.failed(error)
+
+    def _called_off(self, error: TangramError, held: HeldHere) -> None:
+        self._call_off(held.waiter, error)
+
+    def _resumed(self, number: int, failure: TangramError | None, held: HeldHere) -> None:
+        regained = held.regained
+        if held.reclaim != number or regained is None:
+            return  # it has lent again since
+        held.regained, held.reclaim, held.lent = None, None, None
+        regained(None if failure is None else InfrastructureError(str(failure)))
+
+    def _reshape(self, shape: Shape) -> None:
+        if shape.version > self.shape.version:
+            self.shape = shape
+            self._topology = Topology(shape.dimensions)
+            self._on_shape(shape)
+
+    def renew(self, shape: Shape) -> None:
+        """Take the shape with which another session begins."""
+        self.shape = shape
+        self._topology = Topology(shape.dimensions)
+
+    # Commands.
+
+    def _say(self, command: Command) -> None:
+        if not self._is_stopped:
+            self._post(command)
+
+    def _declare(self, demand: Demand) -> None:
+        if (declared := self._demands.declare(demand, self._live_demands)) is not None:
+            self._say(declared)
+
+    def _live_demands(self) -> list[Demand]:
+        return [held.pending.demand for held in self._held.values()]
+
+    def _submit_of(self, held: HeldHere) -> Submit:
+        pending, now_s = held.pending, self.time()
+        return Submit(
+            pending.id,
+            self._demands.number(pending.demand),
+            pending.key,
+            pending.trajectory,
+            pending.turn,
+            pending.parent,
+            now_s - pending.submitted_at_s,
+            None if pending.since_s is None else now_s - pending.since_s,
+        )
+
+    def _open_of(self, held: HeldHere) -> Open:
+        number = self._demands.number(held.pending.demand)
+        return Open(held.pending.id, number, held.group, self.time() - held.pending.submitted_at_s)
+
+    def _is_over(self, charge: tuple[int, int, float]) -> bool:
+        window_s = self._topology.dimensions[charge[0]].window_s
+        return window_s is not None and charge[2] + window_s <= self.time()

@@ -1,0 +1,342 @@
+"""What one client has at the owner: its commands are inputs of the scheduler, and what is decided are its events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from arl_tangram.dispatch import Dispatcher
+from arl_tangram.errors import InfrastructureError, NestedActionError, NoTrajectoryError, TangramError
+from arl_tangram.integrations.ray.wire import (
+    Admitted,
+    CalledOff,
+    Close,
+    Command,
+    Declare,
+    Ended,
+    Event,
+    Expired,
+    Finish,
+    Granted,
+    Lend,
+    Open,
+    Pause,
+    Reclaim,
+    Refused,
+    Resumed,
+    SendBack,
+    Settle,
+    Submit,
+    Withdraw,
+)
+from arl_tangram.model.events import ActionEnded
+from arl_tangram.model.gpu import Seat
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+
+_MOST_PAST = 4096
+_logger = logging.getLogger(__name__)
+
+
+class SeatsTold(Protocol):
+    """Who tells the node with the GPUs of seats, in the order of decisions."""
+
+    def taken(self, session: str, seat: Seat) -> int:
+        """A seat was granted; return the number of its lease."""
+        ...
+
+    def dropped(self, lease: int) -> None:
+        """A call with a seat has ended, or waits again."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A call or a trajectory of a client, while it waits or holds something; a `Waiter`.
+
+    Attributes:
+        local: its id at the client.
+        pending: what the scheduler was given, with the owner's id.
+        group: of a trajectory.
+        is_trajectory: whether it is one.
+        running: the call with its units; None while it waits.
+        is_admitted: whether it is a trajectory that holds what it asked for.
+        lease: the number of its seat, if it has one.
+        on_end: is called when it does not hold anything any more.
+    """
+
+    of: Holdings
+    local: int
+    pending: PendingAction
+    is_trajectory: bool = False
+    group: str | None = None
+    running: RunningAction | None = None
+    is_admitted: bool = False
+    lease: int = 0
+    on_end: Callable[[], None] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits, and so holds nothing."""
+        return self.running is None and not self.is_admitted
+
+    def granted(self, running: RunningAction | None) -> None:
+        """Tell the client that it has its units."""
+        self.of.granted(self, running)
+
+    def expired(self) -> None:
+        """Tell the client that its time to wait is over."""
+        self.of.forget(self)
+        self.of.tell(Expired(self.local))
+
+    def failed(self, error: Exception) -> None:
+        """Tell the client why it does not get anything."""
+        self.of.forget(self)
+        self.of.tell(Refused(self.local, _told(error)))
+
+    def shut_down(self) -> None:
+        """Nothing: who closes an owner ends its sessions."""
+
+
+class Holdings:
+    """What one client has.
+
+    Args:
+        session: its name.
+        dispatcher: the scheduler.
+        seats: tells the node with the GPUs.
+        tell: sends the client an event.
+        interned: returns one object for all demands that are equal.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        dispatcher: Dispatcher,
+        seats: SeatsTold,
+        tell: Callable[[Event], None],
+        interned: Callable[[Demand], Demand],
+    ) -> None:
+        self.session = session
+        self.tell = tell
+        self._dispatcher = dispatcher
+        self._seats = seats
+        self._interned = interned
+        self._demands: dict[int, Demand] = {}
+        self._held: dict[int, Held] = {}
+        self._past: dict[int, int] = {}
+
+    def all(self) -> list[Held]:
+        """Return all that waits or holds something."""
+        return list(self._held.values())
+
+    def take(self, command: Command) -> None:
+        """Do what the client says; what it says of something that is over already changes nothing."""
+        try:
+            self._take(command)
+        except Exception as error:
+            if not isinstance(error, TangramError):
+                _logger.exception("%s of %s failed", command, self.session)
+            if isinstance(command, Submit | Open):
+                self.tell(Refused(command.id, _told(error)))
+
+    def _take(self, command: Command) -> None:  # noqa: PLR0912 - one line for each
+        dispatcher = self._dispatcher
+        match command:
+            case Declare(number, demand):
+                self._demands[number] = self._interned(demand)
+            case Submit():
+                self._submit(command)
+            case Open():
+                self._open(command)
+            case Withdraw(local):
+                self._withdraw(local)
+            case Close(local):
+                if (held := self._held.get(local)) is not None and held.is_admitted:
+                    self._close(held)
+            case Finish(local, ran_s, unused):
+                if (held := self._running(local)) is not None:
+                    self._finish(held, ran_s, unused=unused)
+            case SendBack(local):
+                if (held := self._running(local)) is not None:
+                    self._send_back(held)
+            case Lend(local, cores):
+                if (held := self._running(local)) is not None:
+                    dispatcher.lend(held.pending.id, cores=cores)
+            case Reclaim(local, number):
+                if (held := self._running(local)) is not None:
+                    self.reclaim(held, number)
+            case Settle(local, amounts):
+                if (held := self._running(local)) is not None:
+                    dispatcher.settle(held.pending.id, amounts)
+            case Pause(dimension, for_s):
+                dispatcher.pause(dimension, for_s)
+            case Ended():
+                self._note(command)
+            case _:
+                raise ValueError(f"{command} is no command of a client")
+
+    # What waits.
+
+    def _submit(self, command: Submit) -> None:
+        dispatcher, trajectory, parent = self._dispatcher, None, None
+        if command.trajectory is not None:
+            within = self._held.get(command.trajectory)
+            demand = self._demands[command.demand]
+            if within is None or not within.is_admitted:
+                raise NoTrajectoryError(f"{demand.name} was called in a trajectory that is not open")
+            trajectory = within.pending.id
+        if command.parent is not None:
+            caller = self._running(command.parent)
+            if caller is None:
+                raise NestedActionError(f"{self._demands[command.demand].name} was called by an action that has ended")
+            parent = caller.pending.id
+        now_s = dispatcher.now_s()
+        pending = PendingAction(
+            self._id(command.id),
+            self._demands[command.demand],
+            now_s - command.age_s,
+            command.key,
+            trajectory,
+            command.turn,
+            0.0,
+            parent,
+            None if command.first_age_s is None else now_s - command.first_age_s,
+        )
+        held = Held(self, command.id, pending)
+        dispatcher.submit(pending, held)
+        self._held[command.id] = held
+
+    def _open(self, command: Open) -> None:
+        demand = self._demands[command.demand]
+        pending = PendingAction(self._id(command.id), demand, self._dispatcher.now_s() - command.age_s)
+        held = Held(self, command.id, pending, is_trajectory=True, group=command.group)
+        self._dispatcher.open(pending, held, group=command.group)
+        self._held[command.id] = held
+
+    def _id(self, local: int) -> int:
+        """Return the id of a call here; one that is tried again has the one that it had, and so its place."""
+        return self._past.pop(local, None) or self._dispatcher.new_id()
+
+    def _withdraw(self, local: int) -> None:
+        held = self._held.get(local)
+        if held is None:
+            return
+        if held.waits:
+            self._dispatcher.withdraw(held.pending.id)
+            self.forget(held)
+        elif held.running is not None:  # granted meanwhile
+            self._finish(held, None, unused=True)
+        else:
+            self._close(held)
+
+    def granted(self, held: Held, running: RunningAction | None) -> None:
+        """Tell the client that a call or a trajectory has what it waited for."""
+        if running is None:
+            held.is_admitted = True
+            waited_s = self._dispatcher.now_s() - held.pending.submitted_at_s
+            self.tell(Admitted(held.local, waited_s, self._dispatcher.node_of(held.pending.id)))
+            return
+        waited_s = running.started_at_s - held.pending.submitted_at_s
+        held.running = running
+        if running.seat is not None:
+            held.lease = self._seats.taken(self.session, running.seat)
+        demand = held.pending.demand
+        place = next((n for n, one in enumerate(demand.places) if one is running.pending.demand), None)
+        self.tell(Granted(held.local, waited_s, place, running.units, running.expected_s, running.seat, held.lease))
+
+    # What runs.
+
+    def _running(self, local: int) -> Held | None:
+        held = self._held.get(local)
+        return None if held is None or held.running is None else held
+
+    def _finish(self, held: Held, ran_s: float | None, *, unused: bool) -> None:
+        dispatcher = self._dispatcher
+        self._drop(held)
+        if unused:
+            dispatcher.unused(held.pending.id)
+        self.forget(held)
+        dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
+
+    def _send_back(self, held: Held) -> None:
+        self._drop(held)
+        if self._dispatcher.send_back(held.pending.id, held):
+            held.running = None
+            return
+        self._finish(held, None, unused=True)
+        self.tell(Refused(held.local, NoTrajectoryError(f"the trajectory of {held.pending.demand.name} was closed")))
+
+    def _drop(self, held: Held) -> None:
+        if held.lease:
+            self._seats.dropped(held.lease)
+            held.lease = 0
+
+    def reclaim(self, held: Held, number: int) -> None:
+        """A call wants back what it has lent."""
+        if self._dispatcher.reclaim(held.pending.id, partial(self._regained, held, number)):
+            self._regained(held, number, None)
+
+    def _regained(self, held: Held, number: int, error: Exception | None) -> None:
+        self.tell(Resumed(held.local, number, None if error is None else _told(error)))
+
+    def _close(self, held: Held) -> None:
+        self.forget(held)
+        self._dispatcher.close(held.pending.id)
+
+    def forget(self, held: Held) -> None:
+        """It is over, but for a word on how it went, or another attempt."""
+        self._held.pop(held.local, None)
+        self._past[held.local] = held.pending.id
+        if len(self._past) > _MOST_PAST:
+            del self._past[next(iter(self._past))]
+        if held.on_end is not None:
+            held.on_end()
+
+    def _note(self, command: Ended) -> None:
+        """Take down the measurements of a call, in the owner's ids and time."""
+        now_s, finished = self._dispatcher.now_s(), command.finished
+        ids = [None if local is None else self._known(local) for local in (finished.id, finished.trajectory)]
+        if ids[0] is None:  # refused before it had any
+            return
+        submitted_at_s = now_s - finished.submitted_at_s
+        told = finished._replace(id=ids[0], trajectory=ids[1], submitted_at_s=submitted_at_s)
+        self._dispatcher.note(ActionEnded(now_s - command.age_s, told))
+
+    def _known(self, local: int) -> int | None:
+        held = self._held.get(local)
+        return self._past.get(local) if held is None else held.pending.id
+
+    # Its end.
+
+    def call_off(self, held: Held, error: TangramError) -> None:
+        """Let the client end a call or a trajectory, which then says so."""
+        self.tell(CalledOff(held.local, error))
+
+    def end_waiting(self) -> None:
+        """Take out of the queue whatever waits."""
+        for held in sorted(self._held.values(), key=lambda one: -one.pending.id):
+            if held.waits:
+                self._dispatcher.withdraw(held.pending.id)
+                self.forget(held)
+
+    def end_running(self, which: Callable[[Held], bool]) -> None:
+        """Give back what calls hold of which that is true: those that were called before their callers."""
+        for held in sorted(self._held.values(), key=lambda one: -one.pending.id):
+            if held.running is not None and which(held):
+                self._finish(held, None, unused=False)
+
+    def end_trajectories(self) -> None:
+        """Close those that are admitted."""
+        for held in list(self._held.values()):
+            if held.is_admitted:
+                self._close(held)
+
+
+def _told(error: Exception) -> TangramError:
+    """Return an error that the client knows, and that can be sent."""
+    if isinstance(error, TangramError):
+        return error
+    return InfrastructureError(f"the scheduler of the shared runtime failed: {error!r}")

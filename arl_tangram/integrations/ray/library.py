@@ -1,0 +1,252 @@
+"""Ray, the library: the only module that imports it, lazily, with as much of its interface as is used here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from arl_tangram.errors import MissingExtraError, NoSharedRuntimeError
+from arl_tangram.integrations.ray.lines import LineError
+from arl_tangram.integrations.ray.naming import NAMESPACE
+
+MOST_CALLS = 10_000
+"""Calls of an actor that may go on at once. Ray's own 1000 would keep a `hello` waiting behind those who listen."""
+
+_FOREVER = -1
+
+
+class Handle(Protocol):
+    """An actor's handle; its methods are attributes, each with `remote(...)`, which returns a `Reference`."""
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+class Reference(Protocol):
+    """What a call of an actor will return; it can be awaited on any event loop."""
+
+    def __await__(self) -> Any: ...
+
+    def future(self) -> Any:
+        """Return it as a future of `concurrent.futures`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A machine of the cluster, or what stands for one.
+
+    Attributes:
+        id: Ray's name of it.
+        host: its host name.
+        resources: what Ray has there, by name.
+        is_head: whether the cluster's head runs there.
+    """
+
+    id: str
+    host: str
+    resources: Mapping[str, float]
+    is_head: bool
+
+
+class Library:
+    """Ray as this process is connected to it; made by `connected`.
+
+    Attributes:
+        ours: whether the connection was made here, and is to be given up with the last one who uses it.
+    """
+
+    def __init__(self, ray: Any, *, ours: bool) -> None:
+        self._ray = ray
+        self.ours = ours
+
+    @property
+    def job(self) -> str:
+        """Ray's id of the job that this process belongs to."""
+        return str(self._ray.get_runtime_context().get_job_id())
+
+    @property
+    def node_id(self) -> str:
+        """Ray's id of the machine that this process is on."""
+        return str(self._ray.get_runtime_context().get_node_id())
+
+    def nodes(self) -> tuple[RayNode, ...]:
+        """Return the machines that are alive, the head first. Blocks."""
+        found = [
+            RayNode(
+                id=str(node["NodeID"]),
+                host=str(node["NodeManagerHostname"]),
+                resources=dict(node["Resources"]),
+                is_head="node:__internal_head__" in node["Resources"],
+            )
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+        return tuple(sorted(found, key=lambda node: (not node.is_head, node.host, node.id)))
+
+    def actor_names(self) -> tuple[str, ...]:
+        """Return the names of the actors in our namespace that are alive, or are being started. Blocks."""
+        named = cast("list[dict[str, str]]", self._ray.util.list_named_actors(all_namespaces=True))
+        return tuple(one["name"] for one in named if one["namespace"] == NAMESPACE)
+
+    def find(self, name: str) -> Handle | None:
+        """Return the actor of a name in our namespace; it does not keep it alive. Blocks for a round trip."""
+        try:
+            return cast(Handle, self._ray.get_actor(name, namespace=NAMESPACE))
+        except ValueError:
+            return None
+
+    def start(
+        self,
+        kind: type,
+        name: str,
+        arguments: tuple[Any, ...],
+        *,
+        node_id: str | None = None,
+        resources: Mapping[str, float] | None = None,
+    ) -> Handle | None:
+        """Start an actor that Ray starts again whenever it dies, and that ends with its handle or with this process.
+
+        Args:
+            kind: its class.
+            name: in our namespace.
+            arguments: of its class; they are kept for when it is started again.
+            node_id: the machine that it must be on; None for any.
+            resources: of Ray, that it holds.
+
+        Returns:
+            None if there is one of that name.
+        """
+        options: dict[str, Any] = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "num_cpus": 0,
+            "max_restarts": _FOREVER,
+            "max_task_retries": 0,
+            "max_concurrency": MOST_CALLS,
+        }
+        if node_id is not None:
+            strategies = self._ray.util.scheduling_strategies
+            options["scheduling_strategy"] = strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+        if resources:
+            options["resources"] = dict(resources)
+        try:
+            return cast(Handle, self._ray.remote(kind).options(**options).remote(*arguments))
+        except ValueError:  # the name is taken
+            return None
+
+    def was_restarted(self) -> bool:
+        """Whether this process is an actor that has died before."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it asks another of its own functions that is deprecated
+            return bool(self._ray.get_runtime_context().was_current_actor_reconstructed)
+
+    def end(self, actor: Handle) -> None:
+        """Kill an actor for good."""
+        with suppress(Exception):  # it is dead, or the cluster is
+            self._ray.kill(actor, no_restart=True)
+
+    def give_up(self) -> None:
+        """End the connection, if it was made here."""
+        if self.ours:
+            self.ours = False
+            self._ray.shutdown()
+
+    async def answer(self, ask: Callable[[], Reference]) -> Any:
+        """Call an actor and return what it returns. Cancelling gives up the answer, and nothing there.
+
+        Raises:
+            LineError: no answer.
+        """
+        try:
+            return await cast("Awaitable[Any]", ask())
+        except Exception as error:
+            raise _line_error(self._ray, error) from error
+
+    def answer_now(self, ask: Callable[[], Reference], limit_s: float) -> Any:
+        """Do the same, and block for it.
+
+        Raises:
+            LineError: no answer within the limit.
+        """
+        try:
+            return ask().future().result(limit_s)  # not ray.get(), which warns on a thread with an event loop
+        except TimeoutError as error:
+            raise LineError(f"no answer within {limit_s:g} s") from error
+        except Exception as error:
+            raise _line_error(self._ray, error) from error
+
+
+def find_ray() -> Any:
+    """Import Ray.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # who uses this library does not mean to report to anybody
+    try:
+        ray = importlib.import_module("ray")
+        importlib.import_module("ray.util.scheduling_strategies")
+    except ImportError as error:
+        raise MissingExtraError(
+            "a shared runtime needs Ray, which is not installed: pip install 'arl-tangram[ray]'"
+        ) from error
+    return ray
+
+
+def connected(*, start: bool) -> Library:
+    """Return Ray with a connection: the one that this process has, else a new one. Blocks, for seconds.
+
+    Args:
+        start: whether a cluster of this machine may be started if none is found.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        NoSharedRuntimeError: there is no cluster, or it cannot be joined.
+    """
+    ray = find_ray()
+    with _connecting:
+        if ray.is_initialized():
+            return Library(ray, ours=False)
+        try:
+            ray.init(address=None if start else "auto", namespace=NAMESPACE, log_to_driver=True)
+        except (ConnectionError, RuntimeError, TimeoutError) as error:
+            text = "; ".join(str(error).split("\n"))
+            raise NoSharedRuntimeError(f"this process cannot join a Ray cluster: {text}") from error
+        return Library(ray, ours=True)
+
+
+_connecting = threading.Lock()
+
+
+def _line_error(ray: Any, error: Exception) -> LineError:
+    text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+    died = isinstance(error, ray.exceptions.ActorDiedError)
+    return LineError(text, gone=died, for_good=died)
+
+
+async def off_loop(work: Callable[[], Any]) -> Any:
+    """Do what blocks on a thread of its own, which a process that leaves does not wait for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell(value: Any, error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(value) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        try:
+            value, error = work(), None
+        except Exception as found:  # noqa: BLE001 - raised where it is awaited
+            value, error = None, found
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=run, name="arl_tangram ray", daemon=True).start()
+    return await done

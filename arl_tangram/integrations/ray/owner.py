@@ -1,0 +1,359 @@
+"""The owner of a shared runtime: one scheduler for the sessions of all clients and nodes. Its actor only forwards.
+
+Calls never occupy it: a frame is answered after the next decision, and what is decided later goes to who listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+from arl_tangram.errors import (
+    ConfigurationError,
+    ConfigurationMismatchError,
+    LeaseLostError,
+    NodeLostError,
+    ShutdownError,
+    TangramError,
+)
+from arl_tangram.integrations.ray.answers import raised, valued
+from arl_tangram.integrations.ray.asking import Asking
+from arl_tangram.integrations.ray.configuration import differences
+from arl_tangram.integrations.ray.decider import Decider
+from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
+from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.roster import NODE, Roster, Session
+from arl_tangram.integrations.ray.wire import (
+    AgentReply,
+    ClientFrame,
+    Command,
+    DeviceCapacity,
+    EndSession,
+    Leave,
+    NodeCapacity,
+    NodeOffer,
+    NodeReady,
+    OwnerFrame,
+    Restored,
+    RestoreFailed,
+    ServiceLost,
+    SessionEnded,
+    Welcome,
+)
+from arl_tangram.integrations.ray.wire import Roster as RosterTold
+from arl_tangram.setup import Setup
+
+GRACE_S = 5.0
+"""Beyond the grace time of bodies: what the owner waits longer than a client that is cut off."""
+_LAST_TURNS = 5
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSettings:
+    """What a shared runtime is declared as.
+
+    Attributes:
+        setup: what the user's factory has returned.
+        fingerprint: of the configuration.
+        lines: the configuration, to say what differs.
+        lease_s: what is held without a word for so long is lost.
+        node_timeout_s: for how long a node may be away before what only it has is refused.
+    """
+
+    setup: Setup
+    fingerprint: str
+    lines: tuple[str, ...]
+    lease_s: float
+    node_timeout_s: float = 60.0
+
+
+class Owner:
+    """The owner, on the running event loop.
+
+    Args:
+        settings: what is declared.
+        epoch: unique for this incarnation.
+        restarted: whether there was one before, whose sessions may be going on.
+    """
+
+    def __init__(self, settings: OwnerSettings, *, epoch: str, restarted: bool = False) -> None:
+        self._settings = settings
+        self._epoch = epoch
+        self._grace_s = settings.setup.kill_grace_s + GRACE_S
+        self._loop = asyncio.get_running_loop()
+        self._roster = Roster(settings.lease_s + self._grace_s, self._silent)
+        self._nodes = Nodes()
+        self._decider: Decider | None = None
+        self._holdings: dict[str, Holdings] = {}
+        self._ending: dict[str, tuple[Holdings, set[str]]] = {}
+        self._greeted: dict[Session, asyncio.Event] = {}
+        self._away: dict[str, asyncio.TimerHandle] = {}
+        self._sessions = 0
+        self._closed: ShutdownError | None = None
+
+    # Sessions begin.
+
+    async def hello(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Begin a session."""
+        try:
+            check_versions(message)
+            self._check(message)
+            session = self._roster.begun(message["token"])
+            if session is None:
+                session = await self._begin(message)
+            if session.ended is not None:
+                raise session.ended
+            if session.kind != NODE:
+                await self._tell_roster()
+        except TangramError as error:
+            return refusal_answer(error)
+        shape = None if self._decider is None else self._decider.shape
+        return welcome_answer(Welcome(self._epoch, session.name, self._settings.lease_s, self._grace_s, shape))
+
+    def _check(self, message: Mapping[str, Any]) -> None:
+        if self._closed is not None:
+            raise self._closed
+        told = message.get("fingerprint")
+        if told is not None and told != self._settings.fingerprint:
+            raise ConfigurationMismatchError(
+                f"the shared runtime {message.get('name')!r} has another configuration; "
+                + differences(self._settings.lines, message.get("configuration", ()))
+            )
+
+    async def _begin(self, message: Mapping[str, Any]) -> Session:
+        if resume_of(message) is not None:
+            raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
+        if message["kind"] == NODE:
+            return self._begin_node(message)
+        decider = await self._opened()
+        if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
+            return session
+        session = self._new_session(message)
+        self._holdings[session.name] = Holdings(
+            session.name, decider.dispatcher, self._nodes, session.tell, decider.interned
+        )
+        return session
+
+    def _begin_node(self, message: Mapping[str, Any]) -> Session:
+        """Let an agent begin; it is the only one of its node, so that the one before it is gone."""
+        before = self._nodes.find(message["name"])
+        if before is not None and before.session is not None:
+            self._silent(before.session)
+        session = self._new_session(message)
+        self._greeted[session] = asyncio.Event()
+        return session
+
+    def _new_session(self, message: Mapping[str, Any]) -> Session:
+        self._sessions += 1
+        about = {key: message.get(key) for key in ("kind", "name", "host", "pid", "node_id")}
+        session = Session(f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
+        self._roster.add(session, message["token"])
+        return session
+
+    async def _opened(self) -> Decider:
+        """Return the scheduler, which is made when all nodes that have greeted are ready."""
+        while self._decider is None and self._greeted:
+            await next(iter(self._greeted.values())).wait()
+        if self._decider is None:
+            self._decider = Decider(self._settings.setup, self._nodes, self._reshaped)
+        return self._decider
+
+    async def _tell_roster(self) -> None:
+        """Let all nodes know of all clients, before any of them is granted anything."""
+        told = RosterTold(self._roster.clients())
+        for node in self._nodes.alive():
+            node.tell(told)
+        await asyncio.gather(*(node.until_acked() for node in self._nodes.alive()))
+
+    # Frames.
+
+    async def exchange(self, frame: ClientFrame) -> OwnerFrame:
+        """Take a frame, and answer with another."""
+        if frame.epoch != self._epoch:
+            return OwnerFrame(self._epoch, 1, (), 0)
+        session = self._roster.find(frame.session)
+        if session is None:
+            return OwnerFrame(self._epoch, 1, (), 0, self._closed or self._roster.why_over(frame.session))
+        self._roster.heard(session)
+        return await session.exchange(frame, self._epoch)
+
+    def _take(self, session: Session, command: Command) -> None:
+        if session.ended is not None:
+            return
+        if isinstance(command, Leave):
+            self._end(session, LeaseLostError(f"{session.name} has left the shared runtime"))
+        elif session.kind == NODE:
+            self._take_of_node(session, command)
+        else:
+            self._holdings[session.name].take(command)
+
+    def _take_of_node(self, session: Session, command: Command) -> None:
+        if isinstance(command, NodeReady):
+            self._node_ready(session, command.offer)
+            return
+        node = self._nodes.of(session)
+        if node is None:
+            return
+        if isinstance(command, SessionEnded):
+            self._session_ended(command.session, node)
+            return
+        if isinstance(command, NodeCapacity):
+            self._nodes.resized(node, command.name, command.capacity)
+        decider = self._decider
+        if decider is None:
+            return
+        dispatcher = decider.dispatcher
+        match command:
+            case NodeCapacity(name, capacity):
+                decider.set_units(name, capacity)
+            case Restored(instance, took_s):
+                dispatcher.restored(instance, took_s)
+            case RestoreFailed(instance, error):
+                dispatcher.failed(instance, error)
+            case ServiceLost(instance, error):
+                dispatcher.lost(instance, error)
+            case DeviceCapacity(device, capacity):
+                dispatcher.capacity(device, capacity)
+            case _:
+                _logger.error("%s is no command of a node", command)
+
+    # Nodes come and go.
+
+    def _node_ready(self, session: Session, offer: NodeOffer) -> None:
+        known = self._nodes.find(offer.name)
+        if known is not None:
+            self._node_back(known, session, offer)
+        elif self._decider is None:
+            self._nodes.add(offer, session)
+        else:
+            text = f"node {offer.name!r} came after the first client, and the shared runtime takes no more nodes"
+            self._end(session, ConfigurationError(text))
+        if (greeted := self._greeted.pop(session, None)) is not None:
+            greeted.set()
+
+    def _node_back(self, node: Node, session: Session, offer: NodeOffer) -> None:
+        """A node is there again, and nothing is left on it of what was."""
+        node.session = session
+        if (timer := self._away.pop(offer.name, None)) is not None:
+            timer.cancel()
+        if self._decider is None:
+            node.offer = offer
+            return
+        for dimension in offer.dimensions:
+            self._nodes.resized(node, dimension.name, dimension.capacity)
+            self._decider.back(dimension.name, dimension.capacity)
+        session.tell(RosterTold(self._roster.clients()))
+        self._decider.reshape()
+
+    def _node_lost(self, node: Node) -> None:
+        """Grant nothing of a node, end what is there, and wait for it for a while."""
+        node.session = None
+        for name in list(self._ending):
+            self._session_ended(name, node)
+        if self._decider is None:
+            return
+        timeout_s = self._settings.node_timeout_s
+        for dimension in node.dimensions:
+            self._decider.dispatcher.pause(dimension, timeout_s)
+        self._away[node.offer.name] = self._loop.call_later(timeout_s, self._given_up, node, context=Context())
+        error = NodeLostError(f"node {node.offer.name!r} is lost")
+        number, dispatcher = self._nodes.number(node), self._decider.dispatcher
+        for holdings in self._holdings.values():
+            for held in holdings.all():
+                if held.is_admitted and dispatcher.node_of(held.pending.id) == number:
+                    holdings.call_off(held, error)
+        self._decider.reshape()
+
+    def _given_up(self, node: Node) -> None:
+        """A node does not come back: who waits for what only it has is refused."""
+        self._away.pop(node.offer.name, None)
+        assert self._decider is not None
+        for dimension in node.offer.dimensions:
+            self._decider.set_units(dimension.name, 0)
+
+    # Sessions end.
+
+    def _silent(self, session: Session) -> None:
+        after_s = self._settings.lease_s + self._grace_s
+        self._end(session, LeaseLostError(f"{session.name} was not heard of for {after_s:g} s"))
+
+    def _end(self, session: Session, error: TangramError) -> None:
+        self._roster.end(session, error)
+        if session.kind == NODE:
+            if (greeted := self._greeted.pop(session, None)) is not None:
+                greeted.set()
+            if (node := self._nodes.of(session)) is not None:
+                self._node_lost(node)
+        else:
+            self._end_client(session.name)
+
+    def _end_client(self, name: str) -> None:
+        """Take back at once what is on no node; the rest when the nodes have ended what they had of it."""
+        holdings = self._holdings.pop(name)
+        holdings.end_waiting()
+        holdings.end_running(lambda held: not self._is_on_nodes(held))
+        roster = RosterTold(self._roster.clients())
+        alive = [node for node in self._nodes if node.session is not None]
+        self._ending[name] = (holdings, {node.offer.name for node in alive})
+        for node in alive:
+            assert node.session is not None
+            node.session.tell(EndSession(name))
+            node.session.tell(roster)
+        self._look_at_end(name)
+
+    def _is_on_nodes(self, held: Held) -> bool:
+        assert held.running is not None
+        pending = held.running.pending
+        return pending.trajectory is not None or held.lease > 0 or bool(pending.demand.dimensions & self._nodes.mask)
+
+    def _session_ended(self, name: str, node: Node) -> None:
+        """Nothing of a client is left on a node."""
+        if name in self._ending:
+            self._ending[name][1].discard(node.offer.name)
+            self._look_at_end(name)
+
+    def _look_at_end(self, name: str) -> None:
+        holdings, nodes = self._ending[name]
+        if not nodes:
+            del self._ending[name]
+            holdings.end_running(lambda _: True)
+            holdings.end_trajectories()
+
+    def _reshaped(self) -> None:
+        """Tell all sessions what there is now."""
+        assert self._decider is not None
+        for session in self._roster:
+            session.tell(self._decider.told)
+
+    # Looks, and the end.
+
+    async def ask(self, session: str, what: str, arguments: Mapping[str, Any]) -> AgentReply:
+        """Do or look up something that is no part of a call; nothing is raised, the reply tells of errors."""
+        try:
+            if self._closed is not None:
+                raise self._closed
+            if self._roster.find(session) is None:
+                raise self._roster.why_over(session)
+            return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
+        except Exception as error:  # noqa: BLE001 - told to who asks
+            return raised(error)
+
+    async def aclose(self) -> None:
+        """Call off all that waits and runs; bounded."""
+        if self._closed is not None:
+            return
+        self._closed = ShutdownError("the shared runtime was closed")
+        for timer in self._away.values():
+            timer.cancel()
+        for session in self._roster:
+            self._roster.end(session, self._closed)
+        for _ in range(_LAST_TURNS):  # in which those that listen are answered
+            await asyncio.sleep(0)
+        if self._decider is not None:
+            await self._decider.aclose()

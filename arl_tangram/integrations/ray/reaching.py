@@ -1,0 +1,200 @@
+"""Reach a shared runtime from this process: make its actors, or find them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import arl_tangram
+from arl_tangram.errors import ConfigurationError, InfrastructureError, NoSharedRuntimeError, OwnerLostError
+from arl_tangram.integrations.ray import configuration, placing
+from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
+from arl_tangram.integrations.ray.library import Handle, Library, RayNode, connected, off_loop
+from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
+from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
+from arl_tangram.integrations.ray.placing import Node, Placed
+from arl_tangram.integrations.ray.wire import NodeOffer
+from arl_tangram.runtime import Tangram
+from arl_tangram.uninterrupted import settled
+
+CLOSE_S = 30.0
+"""For the owner, and then for the agents: containers take seconds to be removed."""
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `share` was asked for.
+
+    Attributes:
+        name: of the runtime.
+        factory: returns what is declared.
+        nodes: those that are declared, if they are.
+        lines: the configuration, as `configuration.describe` tells it.
+        lease_s: what is held without a word for so long is lost.
+        start_timeout_s: seconds until all agents must be up.
+    """
+
+    name: str
+    factory: Callable[[], Tangram]
+    nodes: tuple[Node, ...] | None
+    lines: tuple[str, ...]
+    lease_s: float
+    start_timeout_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Found:
+    """A shared runtime that was found, or made; see `Reached`.
+
+    Attributes:
+        made: the actors that were made here, by name; the owner's is the first.
+    """
+
+    library: Library
+    name: SharedName
+    owner: OwnerLine
+    greeting: Mapping[str, Any]
+    made: dict[str, Handle] = field(default_factory=dict[str, Handle])
+
+    def agent(self, offer: NodeOffer) -> AgentLine:
+        """Return the way to the agent of a node."""
+        name = self.name.agent(offer.name)
+        return AgentHandle(self.library, name, self.made.get(name))
+
+    async def aclose(self) -> None:
+        """End the actors that were made here: the owner first, so that all callers are told."""
+        actors, self.made = list(self.made.values()), {}
+        for some in (actors[:1], actors[1:]):
+            ending = [self.library.answer(actor.aclose.remote) for actor in some]
+            if ending:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.gather(*ending, return_exceptions=True), CLOSE_S)
+        for actor in actors:
+            self.library.end(actor)
+        await off_loop(self.library.give_up)
+
+
+async def make(plan: Plan) -> Found:
+    """Join the runtime of this name in this job, or make it."""
+    library = await _connected(start=True)
+    name = SharedName(plan.name, library.job)
+    actor = await off_loop(lambda: library.find(name.owner))
+    if actor is not None:
+        return _found(library, name, actor, plan.lines)
+    places = _places(plan, await off_loop(library.nodes))
+    from arl_tangram.integrations.ray.actors import AgentActor, OwnerActor  # noqa: PLC0415 - clients do without
+
+    nodes = () if plan.nodes is None else placing.declared(plan.nodes)
+    owner = await off_loop(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
+    if owner is None:  # somebody else was faster
+        return await find(plan.name, library.job, plan.lines, plan.start_timeout_s)
+    found = _found(library, name, owner, plan.lines)
+    found.made[name.owner] = owner
+    try:
+        for place in places:
+            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place, owner))
+            if agent is None:
+                raise ConfigurationError(f"there is an agent of node {place.name!r} of {plan.name!r} already")
+            found.made[name.agent(place.name)] = agent
+        await _all_started(plan, found, places)
+    except BaseException:
+        await found.aclose()
+        raise
+    return found
+
+
+async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> None:
+    """Wait for all agents, and let clients in."""
+    owner, *agents = found.made.values()
+    try:
+        async with asyncio.timeout(plan.start_timeout_s):
+            await found.library.answer(owner.pid.remote)
+            for place, agent in zip(places, agents, strict=True):
+                told = await found.library.answer(agent.started.remote)
+                if (error := pickle.loads(told)) is not None:
+                    error.add_note(f"on node {place.name!r} of the shared runtime {plan.name!r}")
+                    raise error
+            await found.library.answer(owner.ready.remote)
+    except TimeoutError as error:
+        raise InfrastructureError(
+            f"the actors of the shared runtime {plan.name!r} were not up within {plan.start_timeout_s:g} s"
+        ) from error
+    except LineError as error:
+        raise OwnerLostError(f"an actor of the shared runtime {plan.name!r} did not start: {error}") from error
+
+
+async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_s: float) -> Found:
+    """Look a runtime up until it is there. Ray tells nobody of a new name, so it is asked again."""
+    deadline_s = time.monotonic() + timeout_s
+    library = await _connected(start=False)
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        own = job if job is not None else library.job
+        names = cast("tuple[str, ...]", await off_loop(library.actor_names))
+        which = chosen(name, own, names, any_job=job is None)
+        actor = None if which is None else await off_loop(partial(library.find, which.owner))
+        if which is not None and actor is not None:
+            return _found(library, which, actor, lines)
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            await off_loop(library.give_up)
+            raise NoSharedRuntimeError(not_found(name, job, names, timeout_s))
+        await asyncio.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def _connected(*, start: bool) -> Library:
+    """Connect to Ray; cancelling takes effect when that has ended."""
+    connecting = asyncio.ensure_future(off_loop(lambda: connected(start=start)))
+    await settled(connecting)
+    return cast(Library, connecting.result())
+
+
+def _found(library: Library, name: SharedName, actor: Handle, lines: Sequence[str] | None) -> Found:
+    greeting: dict[str, Any] = {
+        "kind": "client",
+        "library": arl_tangram.__version__,
+        "name": name.name,
+        "job": name.job,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "node_id": library.node_id,
+    }
+    if lines is not None:
+        greeting |= {"fingerprint": configuration.fingerprint(lines), "configuration": list(lines)}
+    return Found(library, name, OwnerHandle(library, actor), greeting)
+
+
+def _places(plan: Plan, machines: Sequence[RayNode]) -> tuple[Placed, ...]:
+    setup = plan.factory().setup
+    if plan.nodes is not None:
+        return placing.placed(plan.nodes, machines)
+    if setup.pool is None and setup.gpus is None:
+        return ()
+    if setup.gpus is not None and len(machines) > 1:
+        raise ConfigurationError(
+            f"one node of a shared runtime can have a GpuPool, and the cluster has {len(machines)} machines: say "
+            "where, with share(nodes=)"
+        )
+    return placing.everywhere(plan.factory, machines)
+
+
+def _start_agent(library: Library, kind: type, name: SharedName, place: Placed, owner: Handle) -> Handle | None:
+    return library.start(
+        kind,
+        name.agent(place.name),
+        (place.name, place.pools, owner),
+        node_id=place.node_id,
+        resources=place.resources,
+    )
