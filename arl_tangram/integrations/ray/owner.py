@@ -28,6 +28,7 @@ from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
 from arl_tangram.integrations.ray.holdings import Held, Holdings
 from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.pump import BEATS
 from arl_tangram.integrations.ray.recovering import Recovering
 from arl_tangram.integrations.ray.roster import NODE, Roster, Session
 from arl_tangram.integrations.ray.wire import (
@@ -97,6 +98,7 @@ class Owner:
         self._ending: dict[str, tuple[Holdings, set[str]]] = {}
         self._greeted: dict[Session, asyncio.Event] = {}
         self._away: dict[str, asyncio.TimerHandle] = {}
+        self._suspected: set[str] = set()
         self._sessions = 0
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
@@ -217,11 +219,14 @@ class Owner:
         return made
 
     async def _tell_roster(self) -> None:
-        """Let all nodes know of all clients, before any of them is granted anything."""
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything."""
         told = RosterTold(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
-        await asyncio.gather(*(node.until_acked() for node in self._nodes.alive()))
+        if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
+            _, late = await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+            for ack in late:
+                ack.cancel()
 
     # Frames.
 
@@ -331,6 +336,28 @@ class Owner:
                     holdings.call_off(held, error)
         self._decider.reshape()
 
+    async def _suspect(self, name: str) -> None:
+        """Somebody gets no answer from a node: see whether it hears us, and grant nothing there meanwhile."""
+        node = self._nodes.find(name)
+        if node is None or node.session is None or self._decider is None or name in self._suspected:
+            return
+        session, dispatcher, limit_s = node.session, self._decider.dispatcher, self._settings.lease_s / BEATS
+        self._suspected.add(name)
+        for dimension in node.dimensions:
+            dispatcher.pause(dimension, 2 * limit_s)
+        session.tell(RosterTold(self._roster.clients()))
+        try:
+            async with asyncio.timeout(limit_s):
+                await session.until_acked()
+        except TimeoutError:
+            if session.ended is None:
+                self._end(session, LeaseLostError(f"{session.name} was asked, and did not answer within {limit_s:g} s"))
+        finally:
+            self._suspected.discard(name)
+        if node.session is session:
+            for dimension in node.dimensions:
+                dispatcher.lift(dimension)
+
     def _given_up(self, node: Node) -> None:
         """A node does not come back: who waits for what only it has is refused."""
         self._away.pop(node.offer.name, None)
@@ -405,6 +432,9 @@ class Owner:
                 raise self._closed
             if self._roster.find(session) is None:
                 raise self._roster.why_over(session)
+            if what == "node_lost":
+                await self._suspect(arguments["name"])
+                return valued(None)
             return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
         except Exception as error:  # noqa: BLE001 - told to who asks
             return raised(error)
