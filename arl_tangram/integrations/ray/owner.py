@@ -117,6 +117,7 @@ class Owner:
                 session = await self._begin(message)
             if session.ended is not None:
                 raise session.ended
+            self._roster.heard(session)  # also if it has greeted before: it counts from when it greeted last
             if session.kind != NODE and self._recovering is None:
                 await self._tell_roster()
         except TangramError as error:
@@ -326,7 +327,7 @@ class Owner:
             return
         timeout_s = self._settings.node_timeout_s
         for dimension in node.dimensions:
-            self._decider.dispatcher.pause(dimension, timeout_s)
+            self._decider.dispatcher.pause(dimension, 2 * timeout_s)  # beyond the moment at which it is given up
         self._away[node.offer.name] = self._loop.call_later(timeout_s, self._given_up, node, context=Context())
         error = NodeLostError(f"node {node.offer.name!r} is lost")
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
