@@ -37,6 +37,8 @@ class AgentHost:
         is_cut: whether nothing arrives, and nothing is answered.
         delay_s: returns how long a request takes to arrive.
         calls: what was asked, in the order of arrival.
+        on_arrival: called with what is asked when it arrives.
+        on_answer: called with what was asked when the agent has answered.
     """
 
     def __init__(self, agent: NodeAgent | None) -> None:
@@ -44,6 +46,8 @@ class AgentHost:
         self.is_cut = False
         self.delay_s: Callable[[str], float] = lambda _what: 0.0
         self.calls: list[str] = []
+        self.on_arrival: Callable[[str], object] = lambda _what: None
+        self.on_answer: Callable[[str], object] = lambda _what: None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -71,7 +75,9 @@ class AgentHost:
         if self.agent is None:
             raise LineError("its agent has died", gone=True)
         self.calls.append(request.what)
+        self.on_arrival(request.what)
         reply = await self.agent.call(pickle.loads(pickle.dumps(request)))
+        self.on_answer(request.what)
         if self.is_cut:
             await asyncio.get_running_loop().create_future()
         return pickle.loads(pickle.dumps(reply))

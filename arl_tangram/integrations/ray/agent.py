@@ -14,7 +14,7 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arl_tangram.errors import LeaseLostError, NodeLostError, TangramError, UsageError
+from arl_tangram.errors import LeaseLostError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.leases import Room
 from arl_tangram.integrations.ray.lines import OwnerLine
@@ -212,7 +212,11 @@ class NodeAgent:
             self._pump.post(NodeReady(self._offer))
 
     def _resume(self) -> Resume:
-        """Say what the node has to an owner that was started again."""
+        """Say what the node has to an owner that was started again, and end what that does not take over."""
+        if self._seats is not None:
+            self._seats.end_all(
+                OwnerLostError("the owner of the shared runtime was started again, without seats on GPUs")
+            )
         return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=self._roster)
 
     def _capacity(self, name: str, capacity: int) -> None:
@@ -258,7 +262,7 @@ class NodeAgent:
         if ending:
             await asyncio.wait(ending)
         if self._seats is not None:
-            self._seats.end_all()
+            self._seats.end_all(error)
 
     async def _close(self) -> None:
         self._is_ready = False

@@ -47,6 +47,7 @@ class NodeSeats:
         self._limit_s = limit_s
         self._taken: dict[int, _Taken] = {}
         self._over = Once()
+        self._why_over: dict[int, TangramError] = {}
         self._changed = asyncio.Event()
 
     # Decisions of the owner.
@@ -79,10 +80,16 @@ class NodeSeats:
         for lease in [lease for lease, taken in self._taken.items() if taken.session == session]:
             self.drop(lease)
 
-    def end_all(self) -> None:
-        """Give back all seats."""
+    def end_all(self, error: TangramError) -> None:
+        """Give back all seats, which their clients learn by an error, and let all services go.
+
+        Whoever decides next begins with nothing resident.
+        """
+        self._why_over = dict.fromkeys(self._taken, error)
         for lease in list(self._taken):
             self.drop(lease)
+        for service in self._manager.services:
+            self.evict([Instance(service.name, dop) for dop in service.dops])
 
     # Calls of clients.
 
@@ -109,6 +116,8 @@ class NodeSeats:
         try:
             async with asyncio.timeout(self._limit_s):
                 while lease not in self._taken:
+                    if (error := self._why_over.get(lease)) is not None:
+                        raise type(error)(str(error))
                     if lease in self._over:
                         raise UsageError(f"the seat {lease} on node {self._node!r} was given back")
                     self._changed.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
 from arl_tangram.integrations.ray.holdings import Held, Holdings
 from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.recovering import Recovering
 from arl_tangram.integrations.ray.roster import NODE, Roster, Session
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
@@ -41,6 +43,7 @@ from arl_tangram.integrations.ray.wire import (
     OwnerFrame,
     Restored,
     RestoreFailed,
+    Resume,
     ServiceLost,
     SessionEnded,
     Welcome,
@@ -88,7 +91,7 @@ class Owner:
         self._grace_s = settings.setup.kill_grace_s + GRACE_S
         self._loop = asyncio.get_running_loop()
         self._roster = Roster(settings.lease_s + self._grace_s, self._silent)
-        self._nodes = Nodes()
+        self._nodes = Nodes(first_lease=time.time_ns())
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
         self._ending: dict[str, tuple[Holdings, set[str]]] = {}
@@ -96,6 +99,9 @@ class Owner:
         self._away: dict[str, asyncio.TimerHandle] = {}
         self._sessions = 0
         self._closed: ShutdownError | None = None
+        self._recovering: Recovering | None = None
+        if restarted:
+            self._recovering = Recovering(self._nodes, settings.lease_s + self._grace_s, self._recovered)
 
     # Sessions begin.
 
@@ -109,11 +115,14 @@ class Owner:
                 session = await self._begin(message)
             if session.ended is not None:
                 raise session.ended
-            if session.kind != NODE:
+            self._roster.heard(session)  # also if it has greeted before: it counts from when it greeted last
+            if session.kind != NODE and self._recovering is None:
                 await self._tell_roster()
         except TangramError as error:
             return refusal_answer(error)
-        shape = None if self._decider is None else self._decider.shape
+        resume = resume_of(message)
+        known = None if resume is None else resume.shape
+        shape = known if self._decider is None else self._decider.shape
         return welcome_answer(Welcome(self._epoch, session.name, self._settings.lease_s, self._grace_s, shape))
 
     def _check(self, message: Mapping[str, Any]) -> None:
@@ -127,17 +136,35 @@ class Owner:
             )
 
     async def _begin(self, message: Mapping[str, Any]) -> Session:
-        if resume_of(message) is not None:
-            raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
+        resume = resume_of(message)
+        if resume is not None:
+            return self._resumed(message, resume)
         if message["kind"] == NODE:
             return self._begin_node(message)
-        decider = await self._opened()
+        await self._opened()
         if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
             return session
         session = self._new_session(message)
-        self._holdings[session.name] = Holdings(
-            session.name, decider.dispatcher, self._nodes, session.tell, decider.interned
-        )
+        self._new_holdings(session)
+        return session
+
+    def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
+        """Take a session over from the owner before."""
+        name, recovering = message["session"], self._recovering
+        if recovering is None or recovering.is_ended(name):
+            raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
+        if (before := self._roster.find(name)) is not None:  # an answer was lost, and so was what it said since
+            self._roster.end(before, LeaseLostError("this session was resumed"))
+            recovering.resumes_again(name)
+        session = self._new_session(message, name)
+        if session.kind != NODE:
+            recovering.client(session, resume)
+            return session
+        if resume.offer is not None:
+            self._add_node(resume.offer, session)
+        else:
+            self._greeted[session] = asyncio.Event()
+        recovering.node(resume)
         return session
 
     def _begin_node(self, message: Mapping[str, Any]) -> Session:
@@ -149,20 +176,46 @@ class Owner:
         self._greeted[session] = asyncio.Event()
         return session
 
-    def _new_session(self, message: Mapping[str, Any]) -> Session:
+    def _new_session(self, message: Mapping[str, Any], name: str | None = None) -> Session:
         self._sessions += 1
         about = {key: message.get(key) for key in ("kind", "name", "host", "pid", "node_id")}
-        session = Session(f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
+        session = Session(name or f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
         self._roster.add(session, message["token"])
         return session
 
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
+        if self._recovering is not None:
+            await self._recovering.over.wait()
         while self._decider is None and self._greeted:
             await next(iter(self._greeted.values())).wait()
+        if self._closed is not None:
+            raise self._closed
         if self._decider is None:
             self._decider = Decider(self._settings.setup, self._nodes, self._reshaped)
         return self._decider
+
+    def _recovered(self) -> None:
+        """All is known that is held: decide from now on."""
+        recovering = self._recovering
+        assert recovering is not None
+        recovering.add_lost_nodes()
+        self._decider = decider = Decider(self._settings.setup, self._nodes, self._reshaped, recovering.order())
+        recovering.finish(decider, self._new_holdings)
+        self._recovering = None
+        for node in self._nodes:
+            if node.session is None:
+                self._node_lost(node)
+        for session in self._nodes.alive():
+            session.tell(RosterTold(self._roster.clients()))
+        decider.reshape()
+
+    def _new_holdings(self, session: Session) -> Holdings:
+        assert self._decider is not None
+        made = self._holdings[session.name] = Holdings(
+            session.name, self._decider.dispatcher, self._nodes, session.tell, self._decider.interned
+        )
+        return made
 
     async def _tell_roster(self) -> None:
         """Let all nodes know of all clients, before any of them is granted anything."""
@@ -190,6 +243,8 @@ class Owner:
             self._end(session, LeaseLostError(f"{session.name} has left the shared runtime"))
         elif session.kind == NODE:
             self._take_of_node(session, command)
+        elif self._recovering is not None:
+            self._recovering.said(session, command)
         else:
             self._holdings[session.name].take(command)
 
@@ -226,6 +281,13 @@ class Owner:
     # Nodes come and go.
 
     def _node_ready(self, session: Session, offer: NodeOffer) -> None:
+        self._add_node(offer, session)
+        if self._recovering is not None:
+            self._recovering.node_changed()
+        if (greeted := self._greeted.pop(session, None)) is not None:
+            greeted.set()
+
+    def _add_node(self, offer: NodeOffer, session: Session) -> None:
         known = self._nodes.find(offer.name)
         if known is not None:
             self._node_back(known, session, offer)
@@ -234,8 +296,6 @@ class Owner:
         else:
             text = f"node {offer.name!r} came after the first client, and the shared runtime takes no more nodes"
             self._end(session, ConfigurationError(text))
-        if (greeted := self._greeted.pop(session, None)) is not None:
-            greeted.set()
 
     def _node_back(self, node: Node, session: Session, offer: NodeOffer) -> None:
         """A node is there again, and nothing is left on it of what was."""
@@ -256,11 +316,13 @@ class Owner:
         node.session = None
         for name in list(self._ending):
             self._session_ended(name, node)
+        if self._recovering is not None:
+            self._recovering.node_changed()
         if self._decider is None:
             return
         timeout_s = self._settings.node_timeout_s
         for dimension in node.dimensions:
-            self._decider.dispatcher.pause(dimension, timeout_s)
+            self._decider.dispatcher.pause(dimension, 2 * timeout_s)  # beyond the moment at which it is given up
         self._away[node.offer.name] = self._loop.call_later(timeout_s, self._given_up, node, context=Context())
         error = NodeLostError(f"node {node.offer.name!r} is lost")
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
@@ -290,6 +352,8 @@ class Owner:
                 greeted.set()
             if (node := self._nodes.of(session)) is not None:
                 self._node_lost(node)
+        elif self._recovering is not None:
+            self._recovering.left(session.name)
         else:
             self._end_client(session.name)
 
@@ -314,6 +378,8 @@ class Owner:
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
+        if self._recovering is not None:
+            self._recovering.session_ended(name, node.offer.name)
         if name in self._ending:
             self._ending[name][1].discard(node.offer.name)
             self._look_at_end(name)
@@ -351,6 +417,8 @@ class Owner:
         self._closed = ShutdownError("the shared runtime was closed")
         for timer in self._away.values():
             timer.cancel()
+        if self._recovering is not None:
+            self._recovering.cancel()
         for session in self._roster:
             self._roster.end(session, self._closed)
         for _ in range(_LAST_TURNS):  # in which those that listen are answered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import Any
 
 from arl_tangram.integrations.ray.calls import AgentCalls
@@ -81,13 +81,14 @@ class RemoteLease:
 
     async def run(self, arguments: dict[str, Any]) -> Any:
         """Run a command; see `RemoteSandbox.exec`."""
-        entered_s = time.monotonic()
+        now_s = asyncio.get_running_loop().time
+        entered_s = now_s()
         self._going += 1
         try:
             return await self.do("exec", arguments)
         finally:
             self._going -= 1
-            self._meter.add_call(entered_s, time.monotonic())
+            self._meter.add_call(entered_s, now_s())
 
     async def do(self, what: str, arguments: dict[str, Any], *, limit_s: float | None = None) -> Any:
         """Let the agent do something with the lease, which it applies if that has not happened yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -113,14 +112,15 @@ class Tenancy:
         options = {name: value for name, value in given.items() if name not in ("lease", "sandbox", "argv")}
         done: Any = None
         error: BaseException | None = None
-        entered_s = time.monotonic()
+        now_s = asyncio.get_running_loop().time
+        entered_s = now_s()
         try:
             await lease.applied()
-            entered_s = time.monotonic()
+            entered_s = now_s()
             done = await self._sandbox(given["sandbox"]).exec(given["argv"], **options)
         except BaseException as caught:  # noqa: BLE001 - goes to the client with what is known of the lease
             error = caught
-        lease.was_inside(entered_s, time.monotonic())
+        lease.was_inside(entered_s, now_s())
         value = (done, lease.now())
         return valued(value) if error is None else raised(error, value)
 
