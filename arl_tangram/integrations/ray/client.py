@@ -18,6 +18,7 @@ from arl_tangram.doorway import Doorway
 from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
 from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
@@ -29,6 +30,7 @@ from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import is_name
 from arl_tangram.model.statistics import Statistics
+from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -127,6 +129,8 @@ class Shared(Calling):
             {quota.name: quota for quota in shape.quotas},
         )
         workshop.gpu = self._gpus
+        if any(is_breaker(dimension.name) for dimension in shape.dimensions):
+            workshop.breakers = RemoteBreakers(post, self._remote)
         return workshop
 
     def _dispatcher(self) -> RemoteDispatcher:

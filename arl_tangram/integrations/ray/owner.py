@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import (
+    BackendDownError,
     ConfigurationMismatchError,
     LeaseLostError,
     NodeLostError,
@@ -43,6 +44,7 @@ from arl_tangram.integrations.ray.wire import (
     Welcome,
 )
 from arl_tangram.integrations.ray.wire import Roster as RosterTold
+from arl_tangram.model.lifecycle import Demand
 from arl_tangram.setup import Setup
 
 GRACE_S = 5.0
@@ -192,7 +194,7 @@ class Owner:
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            self._decider = self._keeper.decider = Decider(self._settings.setup, self._nodes, self._reshaped)
+            self._decider = self._keeper.decider = self._new_decider()
         return self._decider
 
     def _recovered(self) -> None:
@@ -200,7 +202,7 @@ class Owner:
         recovering = self._recovering
         assert recovering is not None
         recovering.add_lost_nodes()
-        decider = Decider(self._settings.setup, self._nodes, self._reshaped, recovering.order())
+        decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
         self._recovering = None
@@ -211,10 +213,23 @@ class Owner:
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
 
+    def _new_decider(self, order: Sequence[str] = ()) -> Decider:
+        return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
+
+    def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
+        """What is behind a quota is down."""
+        for holdings in self._holdings.values():
+            holdings.refuse_waiting(concerns, error)
+
     def _new_holdings(self, session: Session) -> Holdings:
         assert self._decider is not None
         made = self._holdings[session.name] = Holdings(
-            session.name, self._decider.dispatcher, self._nodes, session.tell, self._decider.interned
+            session.name,
+            self._decider.dispatcher,
+            self._nodes,
+            session.tell,
+            interned=self._decider.interned,
+            breakers=self._decider.breakers,
         )
         return made
 
