@@ -1,4 +1,4 @@
-"""A shared runtime without Ray: an owner, agents of nodes with pools, and clients, all on one loop, over lines that copy.
+"""A shared runtime without Ray: an owner, agents of nodes with pools, and clients, on one loop, over lines that copy.
 
 `SharedWorld` may lose, delay, double and reorder what goes to the owner, kill and restart it, cut clients off, and kill
 agents.
@@ -116,6 +116,17 @@ class SharedWorld:
         self.owner = Owner(self.settings, epoch=f"e{number}", restarted=number > 1)
         self.host.owner = self.owner
 
+    def kill_owner(self) -> None:
+        """Let the owner die, and with it its timers."""
+        self.host.kill()
+        self.owner._roster.close()
+        for timer in self.owner._away.values():
+            timer.cancel()
+        if self.owner._recovering is not None:
+            self.owner._recovering.cancel()
+        if self.owner._decider is not None:
+            self.owner._decider.dispatcher.stop()
+
     async def start_agent(self, name: str) -> None:
         """Start the agent of a node: the first one, or one in place of one that was killed."""
         self.lines[name] = Line(self, self.way)
@@ -160,7 +171,7 @@ class SharedWorld:
             for name, d in state.dimensions.items()
             if d.used and not (name.startswith("quota:") and not name.endswith("/concurrency"))
         }
-        assert not (state.waiting or state.running or state.trajectories or held), state
+        assert (state.waiting, state.running, state.trajectories, held) == (0, 0, 0, {}), state
 
 
 async def settle(turns: int = 50) -> None:

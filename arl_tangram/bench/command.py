@@ -17,6 +17,7 @@ from arl_tangram.bench.evict import command as evict
 from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.gpu import command as gpu
 from arl_tangram.bench.machine import Machine, read_machine
+from arl_tangram.bench.ray import command as shared
 from arl_tangram.bench.ray_task import find_ray, ray_contender
 from arl_tangram.bench.rounds import Series, measure
 from arl_tangram.bench.swap import command as swap
@@ -279,5 +280,11 @@ _BENCHES = {
         "Measure restores, evictions and a mix of teachers on one GPU; exit 1 if a promise breaks, 2 without a GPU.",
         gpu.add_options,
         lambda found: gpu.run(gpu.read(found)),
+    ),
+    "ray": _Bench(
+        "what asking a shared runtime adds to an action",
+        "Measure actions through a shared runtime of a Ray cluster beside bare actor calls; exit 1 if a promise breaks.",
+        shared.add_options,
+        lambda found: shared.run(shared.read(found)),
     ),
 }

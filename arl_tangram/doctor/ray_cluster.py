@@ -15,10 +15,10 @@ def main(address: str) -> None:
     ray = find_ray()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        library = Library(ray, ours=True)
+        library = Library(ray)
         told["machines"] = len(library.nodes())
         told["shared"] = sorted(found for name in library.actor_names() if (found := shared_name(name)) is not None)
-        library.give_up()
+        ray.shutdown()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is why
         told["error"] = " ".join(str(error).split()) or type(error).__name__
     print(json.dumps(told))

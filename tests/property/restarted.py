@@ -153,7 +153,9 @@ def _charges(world: World, origin: dict[int, Demand]) -> list[tuple[int, int, fl
 
 def _account(world: World, rebuilt: Rebuilt, origin: dict[int, Demand], told: Resume) -> None:
     """Let the account know what was rounded, and what is another object now."""
+    started_s = {i: world.now - (world.now - running.started_at_s) for i, running in world.running.items()}
     world.running = {i: rebuilt.running[i] for i in world.running}
+    assert {i: running.started_at_s for i, running in world.running.items()} == started_s
     taken = [(world.now - age_s, dimension, units) for dimension, units, age_s in told.charges]
     taken += [
         (r.started_at_s, dimension, units) for i, r in world.running.items() for dimension, units in origin[i].fixed

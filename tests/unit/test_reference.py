@@ -35,6 +35,7 @@ COMMANDS = {
     "bench swap": ["bench", "swap"],
     "bench gpu": ["bench", "gpu"],
     "bench faults": ["bench", "faults"],
+    "bench ray": ["bench", "ray"],
 }
 
 

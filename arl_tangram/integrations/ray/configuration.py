@@ -64,7 +64,7 @@ def words(value: object) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, PathLike):
-        return repr(fspath(cast(Any, value)))
+        return repr(str(fspath(cast(Any, value))))
     if isinstance(value, partial):
         made = cast(Any, value)
         parts = [words(made.func), *map(words, made.args), *(f"{name}={words(v)}" for name, v in made.keywords.items())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from arl_tangram.integrations.ray.wire import Reshaped, Shape, SharedQuota
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import is_breaker, resource_of
+from arl_tangram.model.topology import Dimension, is_breaker, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup
@@ -27,6 +27,7 @@ class Decider:
     """The scheduler and its trace.
 
     Attributes:
+        core: decides.
         dispatcher: drives it.
         shape: what there is now.
 
@@ -34,24 +35,25 @@ class Decider:
         setup: what is declared.
         nodes: that there are; they get their numbers here.
         on_shape: called when there is more or less of something.
+        order: the names of nodes, as an earlier owner had numbered them.
 
     Raises:
         ConfigurationError: the nodes do not go together.
     """
 
-    def __init__(self, setup: Setup, nodes: Nodes, on_shape: Callable[[], None]) -> None:
+    def __init__(self, setup: Setup, nodes: Nodes, on_shape: Callable[[], None], order: Sequence[str] = ()) -> None:
         self._setup = setup
         self._nodes = nodes
         self._on_shape = on_shape
         self._demands: dict[Demand, Demand] = {}
-        nodes.settle()
+        nodes.settle(order)
         seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
         services = [service.name for service in nodes.services()]
         topology = setup.topology(nodes.dimensions(), nodes.cores(), seats, services)
         nodes.made(topology)
         self._sink = sink_of(setup, topology)
         self._summary = Summary(topology)
-        self._core = SchedulerCore(
+        self.core = SchedulerCore(
             topology,
             watched(setup.policy),
             order=setup.order,
@@ -59,7 +61,7 @@ class Decider:
             submissions=self._sink is not None,
             seats=seats,
         )
-        self.dispatcher = Dispatcher(self._core, Happened(self._summary, self._sink).tell)
+        self.dispatcher = Dispatcher(self.core, Happened(self._summary, self._sink).tell)
         self.dispatcher.on_evicted = nodes.evicted
         self._summary.opened(self.dispatcher.time())
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
@@ -85,7 +87,7 @@ class Decider:
 
     def set_units(self, name: str, units: int) -> None:
         """Let a dimension have so many units, and tell everybody."""
-        self.dispatcher.set_capacity(self._core.topology.index[name], units)
+        self.dispatcher.set_capacity(self.core.topology.index[name], units)
         self.reshape()
 
     def set_capacity(self, name: object, capacity: float) -> None:
@@ -94,18 +96,28 @@ class Decider:
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
         """
-        topology = self._core.topology
+        topology = self.core.topology
         known = [other for other in topology.index if not is_breaker(other) and resource_of(other) is None]
         if not is_name(name) or name not in known:
             raise ConfigurationError(f"there is no resource {name!r} of all nodes; there are {', '.join(known)}")
         dimension = topology.dimensions[topology.index[name]]
         self.set_units(name, capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError))
 
+    def keep_capacity(self, dimension: Dimension) -> None:
+        """Let a dimension have what an earlier owner had set."""
+        index = self.core.topology.index.get(dimension.name)
+        if index is not None and self.core.topology.dimensions[index].capacity != dimension.capacity:
+            self.dispatcher.set_capacity(index, dimension.capacity)
+
+    def keep_version(self, version: int) -> None:
+        """Let the shape be a later one than that of an earlier owner."""
+        self.shape = replace(self.shape, version=max(self.shape.version, version))
+
     def back(self, name: str, units: int) -> None:
         """A dimension of a node that was lost can be used again."""
-        dimension = self._core.topology.index[name]
+        dimension = self.core.topology.index[name]
         self.dispatcher.lift(dimension)
-        if self._core.topology.dimensions[dimension].capacity != units:
+        if self.core.topology.dimensions[dimension].capacity != units:
             self.dispatcher.set_capacity(dimension, units)
 
     def reshape(self) -> None:
@@ -113,7 +125,7 @@ class Decider:
         self.shape = replace(
             self.shape,
             version=self.shape.version + 1,
-            dimensions=self._core.topology.dimensions,
+            dimensions=self.core.topology.dimensions,
             nodes=self._nodes.offers(),
             lost=self._nodes.lost(),
         )
@@ -123,7 +135,7 @@ class Decider:
 
     def statistics(self) -> Statistics:
         """Return what waits, what runs, and what is used of each resource right now."""
-        core = self._core
+        core = self.core
         core.advance(self.dispatcher.now_s())
         return Statistics(
             waiting=core.waiting,
@@ -140,7 +152,7 @@ class Decider:
     def report(self) -> str:
         """Return the text of the report."""
         self.dispatcher.tell()
-        return render(self._summary, now_s=self.dispatcher.now_s(), learned=self._core.durations.learned())
+        return render(self._summary, now_s=self.dispatcher.now_s(), learned=self.core.durations.learned())
 
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""

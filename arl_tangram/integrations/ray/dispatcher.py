@@ -126,7 +126,10 @@ class RemoteDispatcher:
 
     def close(self, trajectory: int) -> None:
         """End an admitted trajectory."""
-        if self._held.pop(trajectory, None) is not None:
+        held = self._held.get(trajectory)
+        if held is not None and not held.closing:
+            held.closing = True
+            self._forget_closed(trajectory)
             self._say(Close(trajectory))
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
@@ -135,6 +138,16 @@ class RemoteDispatcher:
             if not held.unused:
                 self._charges += charges_of(held, self._topology, now_s)
             self._say(Finish(action_id, duration_s, held.unused))
+            if held.pending.trajectory is not None:
+                self._forget_closed(held.pending.trajectory)
+
+    def _forget_closed(self, trajectory: int) -> None:
+        """Forget a trajectory that was closed when the last of its calls has ended."""
+        held = self._held.get(trajectory)
+        if held is None or not held.closing:
+            return
+        if all(one.pending.trajectory != trajectory for one in self._held.values()):
+            del self._held[trajectory]
 
     def send_back(self, action_id: int, waiter: Waiter) -> bool:
         """Let a running call wait again, whose service could not be restored."""

@@ -36,6 +36,7 @@ class HeldHere:
         lent: whether it lends now, and its cores, too; None if it does not.
         reclaim: the number of the reclaim that waits.
         regained: who is told when it has back what it lent.
+        closing: whether a trajectory was closed, and calls of it still run.
         settled: what it counts for, by dimension, of those rates and budgets that it has settled.
     """
 
@@ -51,6 +52,7 @@ class HeldHere:
     lent: bool | None = None
     reclaim: int | None = None
     regained: Callable[[Exception | None], None] | None = None
+    closing: bool = False
     settled: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
@@ -84,7 +86,7 @@ def resume_of(
     return Resume(
         shape,
         demands,
-        tuple(HeldTrajectory(open_(one), one.node) for one in ordered if one.node is not None),
+        tuple(HeldTrajectory(open_(one), one.node, one.closing) for one in ordered if one.node is not None),
         tuple(_call(one, submit(one), now_s) for one in ordered if one.running is not None),
         tuple(open_(one) if one.is_trajectory else submit(one) for one in ordered if one.waits),
         tuple((dimension, units, now_s - at_s) for dimension, units, at_s in charges),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -26,6 +26,7 @@ from arl_tangram.integrations.ray.wire import (
     Pause,
     Reclaim,
     Refused,
+    Resume,
     Resumed,
     SendBack,
     Settle,
@@ -308,6 +309,44 @@ class Holdings:
     def _known(self, local: int) -> int | None:
         held = self._held.get(local)
         return self._past.get(local) if held is None else held.pending.id
+
+    # After another owner.
+
+    def adopt(self, resume: Resume, ids: Mapping[int, int], running: Mapping[int, RunningAction]) -> None:
+        """Take over what the scheduler holds again for this client.
+
+        Args:
+            resume: what the client has told.
+            ids: those of the owner, by the client's.
+            running: the calls that run, by the owner's ids.
+        """
+        for trajectory in resume.trajectories:
+            asked = trajectory.open
+            if (number := ids.get(asked.id)) is None:
+                continue
+            if trajectory.closing:
+                self._past[asked.id] = number
+                continue
+            pending = PendingAction(number, self._demands[asked.demand], self._dispatcher.now_s() - asked.age_s)
+            held = Held(self, asked.id, pending, is_trajectory=True, group=asked.group, is_admitted=True)
+            self._held[asked.id] = held
+        for call in resume.running:
+            number = ids.get(call.submit.id)
+            if number is not None and number in running:
+                again = running[number]
+                self._held[call.submit.id] = Held(self, call.submit.id, again.pending, running=again)
+
+    def wait_again(self, number: int, item: Submit | Open) -> None:
+        """Let a call or a trajectory wait that waited, under a number of the owner."""
+        self._past[item.id] = number
+        self.take(item)
+
+    def reclaim_again(self, resume: Resume) -> None:
+        """Let calls have back what they have lent, as they wait for it."""
+        for call in resume.running:
+            held = self._running(call.submit.id)
+            if held is not None and call.reclaim is not None:
+                self.reclaim(held, call.reclaim)
 
     # Its end.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import importlib
 import os
 import threading
@@ -58,13 +59,14 @@ class RayNode:
 class Library:
     """Ray as this process is connected to it; made by `connected`.
 
-    Attributes:
-        ours: whether the connection was made here, and is to be given up with the last one who uses it.
+    Args:
+        ray: the module.
+        connection: that was made for this, if there was none.
     """
 
-    def __init__(self, ray: Any, *, ours: bool) -> None:
+    def __init__(self, ray: Any, connection: _Connection | None = None) -> None:
         self._ray = ray
-        self.ours = ours
+        self._connection = connection
 
     @property
     def job(self) -> str:
@@ -153,10 +155,9 @@ class Library:
             self._ray.kill(actor, no_restart=True)
 
     def give_up(self) -> None:
-        """End the connection, if it was made here."""
-        if self.ours:
-            self.ours = False
-            self._ray.shutdown()
+        """End the connection, if it was made for this; idempotent. Blocks."""
+        if self._connection is not None:
+            self._connection.close()
 
     async def answer(self, ask: Callable[[], Reference]) -> Any:
         """Call an actor and return what it returns. Cancelling gives up the answer, and nothing there.
@@ -213,20 +214,57 @@ def connected(*, start: bool) -> Library:
     ray = find_ray()
     with _connecting:
         if ray.is_initialized():
-            return Library(ray, ours=False)
+            return Library(ray)
+        connection = _Connection(ray, None if start else "auto")
         try:
-            ray.init(address=None if start else "auto", namespace=NAMESPACE, log_to_driver=True)
+            connection.open()
         except (ConnectionError, RuntimeError, TimeoutError) as error:
             text = "; ".join(str(error).split("\n"))
             raise NoSharedRuntimeError(f"this process cannot join a Ray cluster: {text}") from error
-        return Library(ray, ours=True)
+        return Library(ray, connection)
+
+
+class _Connection:
+    """A connection to Ray, on a thread of its own.
+
+    A cluster that is started for this process ends with the thread that has started it (Ray asks the kernel for that,
+    which goes by threads), so this one lives as long as the connection.
+    """
+
+    def __init__(self, ray: Any, address: str | None) -> None:
+        self._ray = ray
+        self._address = address
+        self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
+
+    def open(self) -> None:
+        """Connect."""
+        self._thread.start()
+        self._opened.result()
+
+    def close(self) -> None:
+        """Disconnect, and end a cluster that was started for this."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._ray.init(address=self._address, namespace=NAMESPACE)
+        except BaseException as error:  # noqa: BLE001 - raised by who waits
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(None)
+        self._over.wait()
+        self._ray.shutdown()
 
 
 _connecting = threading.Lock()
 
 
 def _line_error(ray: Any, error: Exception) -> LineError:
-    text = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+    lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # in between is the traceback there
     died = isinstance(error, ray.exceptions.ActorDiedError)
     return LineError(text, gone=died, for_good=died)
 

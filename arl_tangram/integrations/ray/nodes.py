@@ -34,13 +34,12 @@ class Nodes:
     """All nodes.
 
     Args:
-        order: names of nodes that come first, in this order: those of an earlier owner.
+        first_lease: leases of seats have greater numbers than this, and than those of other owners.
     """
 
-    def __init__(self, order: Sequence[str] = ()) -> None:
-        self._order = list(order)
+    def __init__(self, first_lease: int = 0) -> None:
         self._nodes: dict[str, Node] = {}
-        self._leases = 0
+        self._leases = first_lease
         self._gpu: Node | None = None
         self.mask = 0
         """Bits of the dimensions of all nodes, once the topology is made."""
@@ -56,17 +55,20 @@ class Nodes:
         """Return the node whose agent a session is."""
         return next((node for node in self._nodes.values() if node.session is session), None)
 
-    def add(self, offer: NodeOffer, session: Session) -> None:
+    def add(self, offer: NodeOffer, session: Session | None) -> None:
         """There is one more node."""
         self._nodes[offer.name] = Node(offer, session)
 
-    def settle(self) -> None:
+    def settle(self, order: Sequence[str] = ()) -> None:
         """Give the nodes their numbers, which stay: those with cores are numbered as those of the topology.
+
+        Args:
+            order: names of nodes that come first, in this order: those of an earlier owner.
 
         Raises:
             ConfigurationError: several of them have GPUs.
         """
-        places = {name: place for place, name in enumerate(self._order)}
+        places = {name: place for place, name in enumerate(order)}
         known = len(places)
         ordered = sorted(
             self._nodes.values(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
 from arl_tangram.integrations.ray.holdings import Held, Holdings
 from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.pump import BEATS
+from arl_tangram.integrations.ray.recovering import Recovering
 from arl_tangram.integrations.ray.roster import NODE, Roster, Session
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
@@ -41,6 +44,7 @@ from arl_tangram.integrations.ray.wire import (
     OwnerFrame,
     Restored,
     RestoreFailed,
+    Resume,
     ServiceLost,
     SessionEnded,
     Welcome,
@@ -88,14 +92,18 @@ class Owner:
         self._grace_s = settings.setup.kill_grace_s + GRACE_S
         self._loop = asyncio.get_running_loop()
         self._roster = Roster(settings.lease_s + self._grace_s, self._silent)
-        self._nodes = Nodes()
+        self._nodes = Nodes(first_lease=time.time_ns())
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
         self._ending: dict[str, tuple[Holdings, set[str]]] = {}
         self._greeted: dict[Session, asyncio.Event] = {}
         self._away: dict[str, asyncio.TimerHandle] = {}
+        self._suspected: set[str] = set()
         self._sessions = 0
         self._closed: ShutdownError | None = None
+        self._recovering: Recovering | None = None
+        if restarted:
+            self._recovering = Recovering(self._nodes, settings.lease_s + self._grace_s, self._recovered)
 
     # Sessions begin.
 
@@ -109,11 +117,14 @@ class Owner:
                 session = await self._begin(message)
             if session.ended is not None:
                 raise session.ended
-            if session.kind != NODE:
+            self._roster.heard(session)  # also if it has greeted before: it counts from when it greeted last
+            if session.kind != NODE and self._recovering is None:
                 await self._tell_roster()
         except TangramError as error:
             return refusal_answer(error)
-        shape = None if self._decider is None else self._decider.shape
+        resume = resume_of(message)
+        known = None if resume is None else resume.shape
+        shape = known if self._decider is None else self._decider.shape
         return welcome_answer(Welcome(self._epoch, session.name, self._settings.lease_s, self._grace_s, shape))
 
     def _check(self, message: Mapping[str, Any]) -> None:
@@ -127,17 +138,35 @@ class Owner:
             )
 
     async def _begin(self, message: Mapping[str, Any]) -> Session:
-        if resume_of(message) is not None:
-            raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
+        resume = resume_of(message)
+        if resume is not None:
+            return self._resumed(message, resume)
         if message["kind"] == NODE:
             return self._begin_node(message)
-        decider = await self._opened()
+        await self._opened()
         if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
             return session
         session = self._new_session(message)
-        self._holdings[session.name] = Holdings(
-            session.name, decider.dispatcher, self._nodes, session.tell, decider.interned
-        )
+        self._new_holdings(session)
+        return session
+
+    def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
+        """Take a session over from the owner before."""
+        name, recovering = message["session"], self._recovering
+        if recovering is None or recovering.is_ended(name):
+            raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
+        if (before := self._roster.find(name)) is not None:  # an answer was lost, and so was what it said since
+            self._roster.end(before, LeaseLostError("this session was resumed"))
+            recovering.resumes_again(name)
+        session = self._new_session(message, name)
+        if session.kind != NODE:
+            recovering.client(session, resume)
+            return session
+        if resume.offer is not None:
+            self._add_node(resume.offer, session)
+        else:
+            self._greeted[session] = asyncio.Event()
+        recovering.node(resume)
         return session
 
     def _begin_node(self, message: Mapping[str, Any]) -> Session:
@@ -149,27 +178,56 @@ class Owner:
         self._greeted[session] = asyncio.Event()
         return session
 
-    def _new_session(self, message: Mapping[str, Any]) -> Session:
+    def _new_session(self, message: Mapping[str, Any], name: str | None = None) -> Session:
         self._sessions += 1
         about = {key: message.get(key) for key in ("kind", "name", "host", "pid", "node_id")}
-        session = Session(f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
+        session = Session(name or f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
         self._roster.add(session, message["token"])
         return session
 
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
+        if self._recovering is not None:
+            await self._recovering.over.wait()
         while self._decider is None and self._greeted:
             await next(iter(self._greeted.values())).wait()
+        if self._closed is not None:
+            raise self._closed
         if self._decider is None:
             self._decider = Decider(self._settings.setup, self._nodes, self._reshaped)
         return self._decider
 
+    def _recovered(self) -> None:
+        """All is known that is held: decide from now on."""
+        recovering = self._recovering
+        assert recovering is not None
+        recovering.add_lost_nodes()
+        self._decider = decider = Decider(self._settings.setup, self._nodes, self._reshaped, recovering.order())
+        recovering.finish(decider, self._new_holdings)
+        self._recovering = None
+        for node in self._nodes:
+            if node.session is None:
+                self._node_lost(node)
+        for session in self._nodes.alive():
+            session.tell(RosterTold(self._roster.clients()))
+        decider.reshape()
+
+    def _new_holdings(self, session: Session) -> Holdings:
+        assert self._decider is not None
+        made = self._holdings[session.name] = Holdings(
+            session.name, self._decider.dispatcher, self._nodes, session.tell, self._decider.interned
+        )
+        return made
+
     async def _tell_roster(self) -> None:
-        """Let all nodes know of all clients, before any of them is granted anything."""
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything."""
         told = RosterTold(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
-        await asyncio.gather(*(node.until_acked() for node in self._nodes.alive()))
+        if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
+            _, late = await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+            for ack in late:
+                ack.cancel()
 
     # Frames.
 
@@ -190,6 +248,8 @@ class Owner:
             self._end(session, LeaseLostError(f"{session.name} has left the shared runtime"))
         elif session.kind == NODE:
             self._take_of_node(session, command)
+        elif self._recovering is not None:
+            self._recovering.said(session, command)
         else:
             self._holdings[session.name].take(command)
 
@@ -226,6 +286,13 @@ class Owner:
     # Nodes come and go.
 
     def _node_ready(self, session: Session, offer: NodeOffer) -> None:
+        self._add_node(offer, session)
+        if self._recovering is not None:
+            self._recovering.node_changed()
+        if (greeted := self._greeted.pop(session, None)) is not None:
+            greeted.set()
+
+    def _add_node(self, offer: NodeOffer, session: Session) -> None:
         known = self._nodes.find(offer.name)
         if known is not None:
             self._node_back(known, session, offer)
@@ -234,8 +301,6 @@ class Owner:
         else:
             text = f"node {offer.name!r} came after the first client, and the shared runtime takes no more nodes"
             self._end(session, ConfigurationError(text))
-        if (greeted := self._greeted.pop(session, None)) is not None:
-            greeted.set()
 
     def _node_back(self, node: Node, session: Session, offer: NodeOffer) -> None:
         """A node is there again, and nothing is left on it of what was."""
@@ -256,11 +321,13 @@ class Owner:
         node.session = None
         for name in list(self._ending):
             self._session_ended(name, node)
+        if self._recovering is not None:
+            self._recovering.node_changed()
         if self._decider is None:
             return
         timeout_s = self._settings.node_timeout_s
         for dimension in node.dimensions:
-            self._decider.dispatcher.pause(dimension, timeout_s)
+            self._decider.dispatcher.pause(dimension, 2 * timeout_s)  # beyond the moment at which it is given up
         self._away[node.offer.name] = self._loop.call_later(timeout_s, self._given_up, node, context=Context())
         error = NodeLostError(f"node {node.offer.name!r} is lost")
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
@@ -269,6 +336,28 @@ class Owner:
                 if held.is_admitted and dispatcher.node_of(held.pending.id) == number:
                     holdings.call_off(held, error)
         self._decider.reshape()
+
+    async def _suspect(self, name: str) -> None:
+        """Somebody gets no answer from a node: see whether it hears us, and grant nothing there meanwhile."""
+        node = self._nodes.find(name)
+        if node is None or node.session is None or self._decider is None or name in self._suspected:
+            return
+        session, dispatcher, limit_s = node.session, self._decider.dispatcher, self._settings.lease_s / BEATS
+        self._suspected.add(name)
+        for dimension in node.dimensions:
+            dispatcher.pause(dimension, 2 * limit_s)
+        session.tell(RosterTold(self._roster.clients()))
+        try:
+            async with asyncio.timeout(limit_s):
+                await session.until_acked()
+        except TimeoutError:
+            if session.ended is None:
+                self._end(session, LeaseLostError(f"{session.name} was asked, and did not answer within {limit_s:g} s"))
+        finally:
+            self._suspected.discard(name)
+        if node.session is session:
+            for dimension in node.dimensions:
+                dispatcher.lift(dimension)
 
     def _given_up(self, node: Node) -> None:
         """A node does not come back: who waits for what only it has is refused."""
@@ -290,6 +379,8 @@ class Owner:
                 greeted.set()
             if (node := self._nodes.of(session)) is not None:
                 self._node_lost(node)
+        elif self._recovering is not None:
+            self._recovering.left(session.name)
         else:
             self._end_client(session.name)
 
@@ -314,6 +405,8 @@ class Owner:
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
+        if self._recovering is not None:
+            self._recovering.session_ended(name, node.offer.name)
         if name in self._ending:
             self._ending[name][1].discard(node.offer.name)
             self._look_at_end(name)
@@ -340,6 +433,9 @@ class Owner:
                 raise self._closed
             if self._roster.find(session) is None:
                 raise self._roster.why_over(session)
+            if what == "node_lost":
+                await self._suspect(arguments["name"])
+                return valued(None)
             return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
         except Exception as error:  # noqa: BLE001 - told to who asks
             return raised(error)
@@ -351,6 +447,8 @@ class Owner:
         self._closed = ShutdownError("the shared runtime was closed")
         for timer in self._away.values():
             timer.cancel()
+        if self._recovering is not None:
+            self._recovering.cancel()
         for session in self._roster:
             self._roster.end(session, self._closed)
         for _ in range(_LAST_TURNS):  # in which those that listen are answered

@@ -16,12 +16,13 @@ from typing import Any, cast
 import arl_tangram
 from arl_tangram.errors import ConfigurationError, InfrastructureError, NoSharedRuntimeError, OwnerLostError
 from arl_tangram.integrations.ray import configuration, placing
+from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.library import Handle, Library, RayNode, connected, off_loop
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
 from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed
-from arl_tangram.integrations.ray.wire import NodeOffer
+from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.runtime import Tangram
 from arl_tangram.uninterrupted import settled
 
@@ -93,7 +94,8 @@ async def make(plan: Plan) -> Found:
     if actor is not None:
         return _found(library, name, actor, plan.lines)
     places = _places(plan, await off_loop(library.nodes))
-    from arl_tangram.integrations.ray.actors import AgentActor, OwnerActor  # noqa: PLC0415 - clients do without
+    from arl_tangram.integrations.ray.agent_actor import AgentActor  # noqa: PLC0415 - clients do without
+    from arl_tangram.integrations.ray.owner_actor import OwnerActor  # noqa: PLC0415 - the same
 
     nodes = () if plan.nodes is None else placing.declared(plan.nodes)
     owner = await off_loop(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
@@ -103,7 +105,7 @@ async def make(plan: Plan) -> Found:
     found.made[name.owner] = owner
     try:
         for place in places:
-            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place, owner))
+            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place))
             if agent is None:
                 raise ConfigurationError(f"there is an agent of node {place.name!r} of {plan.name!r} already")
             found.made[name.agent(place.name)] = agent
@@ -121,10 +123,8 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
         async with asyncio.timeout(plan.start_timeout_s):
             await found.library.answer(owner.pid.remote)
             for place, agent in zip(places, agents, strict=True):
-                told = await found.library.answer(agent.started.remote)
-                if (error := pickle.loads(told)) is not None:
-                    error.add_note(f"on node {place.name!r} of the shared runtime {plan.name!r}")
-                    raise error
+                told = cast(AgentReply, pickle.loads(await found.library.answer(agent.started.remote)))
+                result_of(told, f"node {place.name!r} of the shared runtime {plan.name!r}")
             await found.library.answer(owner.ready.remote)
     except TimeoutError as error:
         raise InfrastructureError(
@@ -190,11 +190,11 @@ def _places(plan: Plan, machines: Sequence[RayNode]) -> tuple[Placed, ...]:
     return placing.everywhere(plan.factory, machines)
 
 
-def _start_agent(library: Library, kind: type, name: SharedName, place: Placed, owner: Handle) -> Handle | None:
+def _start_agent(library: Library, kind: type, name: SharedName, place: Placed) -> Handle | None:
     return library.start(
         kind,
         name.agent(place.name),
-        (place.name, place.pools, owner),
+        (place.name, place.pools, name.owner),
         node_id=place.node_id,
         resources=place.resources,
     )

@@ -71,7 +71,8 @@ class Session:
         if self.ended is not None:
             return OwnerFrame(epoch, 1, (), self._receiver.upto, self.ended)
         first, events = self._sender.unacked()
-        self._answered = max(self._answered, first + len(events) - 1)
+        if not frame.wait_s:
+            self._answered = max(self._answered, first + len(events) - 1)
         return OwnerFrame(epoch, first, events, self._receiver.upto)
 
     async def until_acked(self) -> None:
@@ -91,7 +92,7 @@ class Session:
 
     async def _news(self, wait_s: float) -> None:
         """Wait until there are events that no other answer takes along."""
-        if self._sender.last > self._answered or self.ended is not None:
+        if self._is_news or self.ended is not None:
             return
         news = self._loop.create_future()
         self._listening.add(news)
@@ -102,10 +103,18 @@ class Session:
             timer.cancel()
             self._listening.discard(news)
 
+    @property
+    def _is_news(self) -> bool:
+        """Whether there is something that it does not have, and that no answer to an exchange has taken along.
+
+        If such an answer is lost, there is another exchange at once. If one to who listens is lost, it listens again.
+        """
+        return self._sender.last > max(self._sender.upto, self._answered)
+
     def _wake(self) -> None:
         """Answer those who listen, unless what is new goes with the answer to an exchange: two would be too many."""
         self._is_waking = False
-        if self.ended is not None or (not self._exchanging and self._sender.last > self._answered):
+        if self.ended is not None or (not self._exchanging and self._is_news):
             for news in self._listening:
                 _end(news)
 
