@@ -88,6 +88,7 @@ class Tenancy:
         sandbox = self._sandboxes.pop(given["sandbox"], None)
         if sandbox is not None:
             await sandbox.aclose()
+        await self._leases.end_in(given["sandbox"])
         return valued(None)
 
     def _sandbox(self, number: int) -> ManagedSandbox:
