@@ -35,6 +35,7 @@ from arl_tangram.integrations.ray.wire import (
     NodeOffer,
     NodeReady,
     Reshaped,
+    Resize,
     Resume,
     Roster,
     SessionEnded,
@@ -167,13 +168,22 @@ class NodeAgent:
             return self._seats.serve(given["lease"], request.load)
         raise UsageError(f"{what!r} was asked of node {self.node!r}, which has {self._offer and self._offer.text}")
 
+    def _resize_if_possible(self, cpu: CpuManager, name: str, capacity: int) -> None:
+        try:
+            self._set_capacity(cpu, name, capacity)
+        except TangramError as error:
+            _logger.warning("node %r keeps what it has of %s: %s", self.node, name, error)
+
     async def _resize(self, cpu: CpuManager, name: str, capacity: int) -> AgentReply:
+        self._set_capacity(cpu, name, capacity)
+        return valued(None)
+
+    def _set_capacity(self, cpu: CpuManager, name: str, capacity: int) -> None:
         """Let the pool have more or less of a dimension, by its name at the owner, who is told."""
         own = next(d.name for d in cpu.dimensions() if resource_of(d.name) == resource_of(name))
         cpu.check_capacity(own, capacity)
         cpu.resize(own, capacity)
         self._capacity(own, capacity)
-        return valued(None)
 
     def _over(self, session: str) -> LeaseLostError:
         return LeaseLostError(f"the session {session} is over, and what it had on node {self.node!r} was ended")
@@ -195,6 +205,8 @@ class NodeAgent:
                     self._seats.drop(lease)
                 case Evict(instances) if self._seats is not None:
                     self._seats.evict(instances)
+                case Resize(name, capacity) if self._cpu is not None:
+                    self._resize_if_possible(self._cpu, name, capacity)
                 case _:
                     pass
 

@@ -244,10 +244,13 @@ class Shared(Calling):
         return cast(int, await self._ask("cancel_group", {"group": group}))
 
     def set_capacity(self, name: str, capacity: float) -> None:
-        """Change what there is of a resource that belongs to no node, such as `"quota:search/calls"`.
+        """Change what there is of a resource, for all processes; see `Tangram.set_capacity`.
+
+        Cores, memory and sandboxes are changed by their node, which takes effect soon.
 
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
+            NodeLostError: the node that has it is lost.
         """
         self._check_open()
         self._look("set_capacity", name=name, capacity=capacity)

@@ -7,14 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher, watched
-from arl_tangram.errors import ConfigurationError
+from arl_tangram.errors import ConfigurationError, NodeLostError
 from arl_tangram.integrations.ray.nodes import Node, Nodes
-from arl_tangram.integrations.ray.wire import Reshaped, Shape, SharedQuota
+from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
+from arl_tangram.managers.manager import check_whole
 from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import Dimension, is_breaker, resource_of
+from arl_tangram.model.topology import Dimension, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup
@@ -92,17 +93,27 @@ class Decider:
         self.reshape()
 
     def set_capacity(self, name: str, capacity: float) -> None:
-        """Change what there is of a resource that no node has.
+        """Change what there is of a resource; what a node has, it changes itself, soon.
 
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
+            NodeLostError: its node is lost.
         """
         topology = self.core.topology
-        known = [other for other in topology.index if not is_breaker(other) and resource_of(other) is None]
-        if not is_name(name) or name not in known:
-            raise ConfigurationError(f"there is no resource {name!r} of all nodes; there are {', '.join(known)}")
+        known = [repr(other) for other in topology.index if not is_breaker(other)]
+        if not is_name(name) or repr(name) not in known:
+            raise ConfigurationError(f"there is no resource {name!r}; there are {', '.join(known)}")
         dimension = topology.dimensions[topology.index[name]]
-        self.set_units(name, capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError))
+        units = capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError)
+        if resource_of(name) is None:
+            self.set_units(name, units)
+            return
+        node = self._nodes.find(node_of(name))
+        assert node is not None, "each dimension of a node has one"
+        check_whole("pool", name, units, [offered.name for offered in node.offer.dimensions])
+        if node.session is None:
+            raise NodeLostError(f"node {node.offer.name!r} is lost, and nobody there can change its capacity")
+        node.session.tell(Resize(name, units))
 
     def keep_capacity(self, dimension: Dimension) -> None:
         """Let a dimension have what an earlier owner had set."""

@@ -274,6 +274,13 @@ class Evict(NamedTuple):
     instances: tuple[Instance, ...]
 
 
+class Resize(NamedTuple):
+    """Let the pool of the node have more or less of a dimension; it says `NodeCapacity` when it has."""
+
+    name: str
+    capacity: int
+
+
 class Roster(NamedTuple):
     """These sessions of clients are open; kept for an owner that is started again."""
 
@@ -281,7 +288,7 @@ class Roster(NamedTuple):
 
 
 Event = (
-    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped | EndSession | Take | Drop | Evict | Roster
+    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped | EndSession | Take | Drop | Evict | Resize | Roster
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ async def test_another_configuration_is_refused_with_what_differs() -> None:
     async with world() as shared:
         lines = describe(Tangram(Quota("api", concurrency=3)).setup)
         told = {"fingerprint": fingerprint(lines), "configuration": list(lines)}
-        with pytest.raises(ConfigurationMismatchError, match="concurrency=2.*concurrency=3"):
+        with pytest.raises(ConfigurationMismatchError, match=r"concurrency=2.*concurrency=3"):
             await shared.client(**told).start()
         same = {"fingerprint": shared.settings.fingerprint, "configuration": list(shared.settings.lines)}
         async with shared.client(**same) as tg:
