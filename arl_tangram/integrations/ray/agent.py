@@ -205,7 +205,10 @@ class NodeAgent:
             self._clearing = self._spawn(self._clear(error))
 
     async def _clear(self, error: TangramError) -> None:
+        tenants = [*self._tenants, *self._ending]
         await self._end_all(error)
+        for session in tenants:  # the owner had not ended them: they may have something here again
+            self._ended.pop(session, None)
         self._clearing = None
         if self._offer is not None and not self._pump.is_over:
             self._is_ready = True

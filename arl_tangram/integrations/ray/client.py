@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from contextvars import Context
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from arl_tangram.closing import Opened
 from arl_tangram.context import active_var
 from arl_tangram.deciding import Waiter
 from arl_tangram.doorway import Doorway
-from arl_tangram.errors import InfeasibleError, OwnerLostError, TangramError, UsageError
+from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
 from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.cores import RemoteCores
@@ -57,6 +58,7 @@ class Shared(Calling):
         self._cores: RemoteCores | None = None
         self._session = ""
         self._is_lost = False
+        self._suspected: dict[int, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
@@ -70,6 +72,7 @@ class Shared(Calling):
             stack.push_async_callback(doorway.aclose)
             reached = await self._reach()
             stack.push_async_callback(reached.aclose)
+            stack.push_async_callback(self._end_suspecting)
             self._pump = pump = Pump(
                 reached.owner,
                 reached.greeting,
@@ -111,6 +114,7 @@ class Shared(Calling):
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line)
+            self._cores.on_node_lost = self._on_node_lost
         if any(offer.devices for offer in shape.nodes):
             self._gpus = RemoteGpus(session, shape, line)
         workshop = Workshop(
@@ -155,6 +159,22 @@ class Shared(Calling):
             if part is not None:
                 part.reopen(welcome.session, welcome.shape)
         self._submitting.forget()
+
+    def _on_node_lost(self, node: int, _: NodeLostError) -> None:
+        """A node does not answer: let the owner see, so that nobody else is sent there."""
+        if node not in self._suspected:
+            self._suspected[node] = task = self._loop.create_task(self._suspect(node), context=Context())
+            task.add_done_callback(lambda _: self._suspected.pop(node))
+
+    async def _suspect(self, node: int) -> None:
+        with suppress(TangramError):
+            await self._ask("node_lost", {"name": self._dispatcher().shape.nodes[node].name})
+
+    async def _end_suspecting(self) -> None:
+        tasks = list(self._suspected.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_shape(self, shape: Shape) -> None:
         for part in (self._cores, self._gpus):

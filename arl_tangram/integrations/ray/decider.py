@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher, watched
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.ray.nodes import Nodes
+from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Shape, SharedQuota
+from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
@@ -90,7 +91,7 @@ class Decider:
         self.dispatcher.set_capacity(self.core.topology.index[name], units)
         self.reshape()
 
-    def set_capacity(self, name: object, capacity: float) -> None:
+    def set_capacity(self, name: str, capacity: float) -> None:
         """Change what there is of a resource that no node has.
 
         Raises:
@@ -113,12 +114,27 @@ class Decider:
         """Let the shape be a later one than that of an earlier owner."""
         self.shape = replace(self.shape, version=max(self.shape.version, version))
 
-    def back(self, name: str, units: int) -> None:
-        """A dimension of a node that was lost can be used again."""
-        dimension = self.core.topology.index[name]
-        self.dispatcher.lift(dimension)
-        if self.core.topology.dimensions[dimension].capacity != units:
-            self.dispatcher.set_capacity(dimension, units)
+    # A node that is lost, for now or for good.
+
+    def emptied(self, node: Node) -> None:
+        """Nothing is resident on a node any more."""
+        for service in node.offer.services:
+            for dop in service.dops:
+                self.core.seating.lost(Instance(service.name, dop), self.dispatcher.now_s())
+
+    def back(self, node: Node) -> None:
+        """What a node has can be used again."""
+        units = {self.core.topology.index[d.name]: d.capacity for d in node.offer.dimensions} | dict(node.seated)
+        for dimension, capacity in units.items():
+            self.dispatcher.lift(dimension)
+            if self.core.topology.dimensions[dimension].capacity != capacity:
+                self.dispatcher.set_capacity(dimension, capacity)
+
+    def given_up(self, node: Node) -> None:
+        """What a node has is not there any more."""
+        for dimension in node.dimensions:
+            self.dispatcher.set_capacity(dimension, 0)
+        self.reshape()
 
     def reshape(self) -> None:
         """Tell everybody what there is now."""

@@ -179,7 +179,12 @@ async def test_answers_that_overtake_each_other_do_not_hide_what_is_alive() -> N
     async with bed() as b:
         box = await b.cores.create_sandbox(image=None, memory_bytes=0)
         lease = b.cores.lease(1000, box)
-        await asyncio.gather(box.exec(["sleep", "1"]), box.exec(["leave"]))
+        b.host.answer_delay_s = lambda _what: 5.0
+        first = asyncio.create_task(box.exec(["true"]))
+        await asyncio.sleep(1)
+        b.host.answer_delay_s = lambda _what: 0.0
+        await box.exec(["leave"])
+        await first
         assert lease.needs_cleanup()
         await lease.clean()
         lease.release()
@@ -474,6 +479,7 @@ def test_no_core_is_had_twice_and_all_return_whatever_overtakes_what(seed: int) 
         chance = random.Random(seed)
         async with bed() as b:
             b.host.delay_s = lambda what: chance.choice((0.0, 0.0, chance.uniform(0, 1)))
+            b.host.answer_delay_s = b.host.delay_s
             counted = Counted()
             clients = [b.client(f"client-{number}") for number in range(3)]
             async with asyncio.timeout(600):
