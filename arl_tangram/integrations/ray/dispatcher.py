@@ -10,6 +10,7 @@ from functools import partial
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
 from arl_tangram.errors import InfrastructureError, TangramError
+from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
 from arl_tangram.integrations.ray.held import HeldHere, charges_of, resume_of
@@ -73,7 +74,7 @@ class RemoteDispatcher:
         self._topology = Topology(shape.dimensions)
         self._demands = Demands()
         self._held: dict[int, HeldHere] = {}
-        self._charges: list[tuple[int, int, float]] = []
+        self._charges = Charges()
         self._next_id = 0
         self._next_reclaim = 0
         self._is_stopped = False
@@ -136,7 +137,7 @@ class RemoteDispatcher:
         """Return a running call's units."""
         if (held := self._held.pop(action_id, None)) is not None:
             if not held.unused:
-                self._charges += charges_of(held, self._topology, now_s)
+                self._charge(held, now_s)
             self._say(Finish(action_id, duration_s, held.unused))
             if held.pending.trajectory is not None:
                 self._forget_closed(held.pending.trajectory)
@@ -239,9 +240,9 @@ class RemoteDispatcher:
 
     def held(self) -> Resume:
         """Return what is held and waits for an owner that was started again."""
-        self._charges = [charge for charge in self._charges if not self._is_over(charge)]
         return resume_of(
-            self.shape, self._demands.declared(self._live_demands()), list(self._held.values()), self._charges,
+            self.shape, self._demands.declared(self._live_demands()), list(self._held.values()),
+            tuple(self._charges.told(self.time())),
             now_s=self.time(), submit=self._submit_of, open_=self._open_of,
         )  # fmt: skip
 
@@ -329,6 +330,7 @@ class RemoteDispatcher:
         number = self._demands.number(held.pending.demand)
         return Open(held.pending.id, number, held.group, self.time() - held.pending.submitted_at_s)
 
-    def _is_over(self, charge: tuple[int, int, float]) -> bool:
-        window_s = self._topology.dimensions[charge[0]].window_s
-        return window_s is not None and charge[2] + window_s <= self.time()
+    def _charge(self, held: HeldHere, now_s: float) -> None:
+        """Remember what a call that ends has taken of rates and budgets."""
+        for dimension, units in charges_of(held):
+            self._charges.add(dimension, self._topology.dimensions[dimension], units, held.since_s, now_s)

@@ -16,7 +16,6 @@ from arl_tangram.integrations.ray.wire import (
     Submit,
 )
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
-from arl_tangram.model.topology import Topology
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +76,7 @@ def resume_of(
         shape: the last one that it was told.
         demands: those in use.
         held: all that it holds and waits for.
-        charges: of calls that do not run any more: dimension, units, and when they took them.
+        charges: of calls that do not run any more: dimension, units, and how long ago they took them.
         now_s: the time.
         submit: returns what submits a call.
         open_: returns what opens a trajectory.
@@ -89,18 +88,15 @@ def resume_of(
         tuple(HeldTrajectory(open_(one), one.node, one.closing) for one in ordered if one.node is not None),
         tuple(_call(one, submit(one), now_s) for one in ordered if one.running is not None),
         tuple(open_(one) if one.is_trajectory else submit(one) for one in ordered if one.waits),
-        tuple((dimension, units, now_s - at_s) for dimension, units, at_s in charges),
+        tuple(charges),
     )
 
 
-def charges_of(held: HeldHere, topology: Topology, now_s: float) -> list[tuple[int, int, float]]:
-    """Return what a call that ends has taken of rates and budgets, and when."""
+def charges_of(held: HeldHere) -> list[tuple[int, int]]:
+    """Return the units, by dimension, that a call has taken; of rates and budgets, what it has settled."""
     if held.running is None:
         return []
-    taken = {d: units for d, units in held.running.pending.demand.fixed if topology.dimensions[d].window_s is not None}
-    taken |= held.settled
-    at_s = min(held.since_s, now_s)
-    return [(dimension, units, at_s) for dimension, units in taken.items() if units]
+    return list((dict(held.running.pending.demand.fixed) | held.settled).items())
 
 
 def _call(held: HeldHere, submit: Submit, now_s: float) -> HeldCall:
