@@ -51,10 +51,25 @@ class AgentHost:
         self.on_arrival: Callable[[str], object] = lambda _what: None
         self.on_answer: Callable[[str], object] = lambda _what: None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._lost: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     async def call(self, request: AgentCall) -> AgentReply:
-        return await asyncio.shield(self._begin(self._serve(request)))
+        lost: asyncio.Future[None] = self._loop.create_future()
+        self._lost.add(lost)
+        task = self._begin(self._serve(request))
+        try:
+            await asyncio.wait([task, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._lost.discard(lost)
+        if not task.done():
+            raise LineError("the way is gone")
+        return task.result()
+
+    def lose_calls(self) -> None:
+        """Lose the answers of all calls that go on."""
+        for lost in self._lost:
+            lost.set_result(None)
 
     def send(self, request: AgentCall) -> None:
         self._begin(self._send(request))

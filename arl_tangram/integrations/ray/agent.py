@@ -205,10 +205,7 @@ class NodeAgent:
             self._clearing = self._spawn(self._clear(error))
 
     async def _clear(self, error: TangramError) -> None:
-        tenants = [*self._tenants, *self._ending]
         await self._end_all(error)
-        for session in tenants:  # the owner had not ended them: they may have something here again
-            self._ended.pop(session, None)
         self._clearing = None
         if self._offer is not None and not self._pump.is_over:
             self._is_ready = True
@@ -236,20 +233,20 @@ class NodeAgent:
     # Ending.
 
     def _end_session(self, session: str) -> None:
+        self._ended[session] = None
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         ending = self._end(session, self._over(session))
         ending.add_done_callback(lambda _: self._pump.post(SessionEnded(session)))
 
-    def _end(self, session: str, error: LeaseLostError) -> asyncio.Task[None]:
+    def _end(self, session: str, error: TangramError) -> asyncio.Task[None]:
         """Begin to end a session, unless that goes on; return what ends when nothing of it is left."""
         if (ending := self._ending.get(session)) is None:
             ending = self._ending[session] = self._spawn(self._end_it(session, error))
             ending.add_done_callback(lambda _: self._ending.pop(session, None))
         return ending
 
-    async def _end_it(self, session: str, error: LeaseLostError) -> None:
-        self._ended[session] = None
-        if len(self._ended) > _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+    async def _end_it(self, session: str, error: TangramError) -> None:
         tenant = self._tenants.pop(session, None)
         if self._seats is not None:
             self._seats.end_session(session)
@@ -260,7 +257,8 @@ class NodeAgent:
                 await tenant.going.end(error)
 
     async def _end_all(self, why: TangramError) -> None:
-        error = LeaseLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
+        """End what all sessions have here, which may have something here again afterwards."""
+        error = NodeLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
         ending = [self._end(session, error) for session in [*self._tenants, *self._ending]]
         if ending:
             await asyncio.wait(ending)

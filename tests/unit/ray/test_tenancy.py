@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.errors import LeaseLostError, SandboxLostError
+from arl_tangram.errors import LeaseLostError, SandboxLostError, UsageError
 from arl_tangram.integrations.ray import once
 from arl_tangram.integrations.ray.leases import Room
 from arl_tangram.integrations.ray.once import Once
@@ -84,10 +84,22 @@ async def test_a_lease_that_ends_while_it_waits_takes_nothing() -> None:
     )
     await asyncio.sleep(1)
     for lease in (2, 1):
-        await own.calls["release"]({"lease": LeaseTold(lease, 2000, False)})
+        async with asyncio.timeout(1):
+            await own.calls["release"]({"lease": LeaseTold(lease, 2000, False)})
     assert (await waiting).told
     await asyncio.sleep(1)
     assert manager.milli_free == 2000
+    assert manager.started == [("true",)]
+    await own.end()
+
+
+@virtual
+async def test_an_earlier_action_of_a_sandbox_has_no_cores_any_more() -> None:
+    own, manager = tenancy()
+    await own.calls["create"](CREATE)
+    await own.calls["exec"]({"lease": LeaseTold(2, 1000, False), "sandbox": 1, "argv": ["true"]})
+    with pytest.raises(UsageError, match="no action has cores"):
+        await own.calls["exec"]({"lease": LeaseTold(1, 1000, False), "sandbox": 1, "argv": ["late"]})
     assert manager.started == [("true",)]
     await own.end()
 
