@@ -36,6 +36,7 @@ class AgentHost:
         agent: who answers; None while there is none.
         is_cut: whether nothing arrives, and nothing is answered.
         delay_s: returns how long a request takes to arrive.
+        answer_delay_s: returns how long an answer takes to come back.
         calls: what was asked, in the order of arrival.
         on_arrival: called with what is asked when it arrives.
         on_answer: called with what was asked when the agent has answered.
@@ -45,14 +46,30 @@ class AgentHost:
         self.agent = agent
         self.is_cut = False
         self.delay_s: Callable[[str], float] = lambda _what: 0.0
+        self.answer_delay_s: Callable[[str], float] = lambda _what: 0.0
         self.calls: list[str] = []
         self.on_arrival: Callable[[str], object] = lambda _what: None
         self.on_answer: Callable[[str], object] = lambda _what: None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._lost: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     async def call(self, request: AgentCall) -> AgentReply:
-        return await asyncio.shield(self._begin(self._serve(request)))
+        lost: asyncio.Future[None] = self._loop.create_future()
+        self._lost.add(lost)
+        task = self._begin(self._serve(request))
+        try:
+            await asyncio.wait([task, lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._lost.discard(lost)
+        if not task.done():
+            raise LineError("the way is gone")
+        return task.result()
+
+    def lose_calls(self) -> None:
+        """Lose the answers of all calls that go on."""
+        for lost in self._lost:
+            lost.set_result(None)
 
     def send(self, request: AgentCall) -> None:
         self._begin(self._send(request))
@@ -78,6 +95,8 @@ class AgentHost:
         self.on_arrival(request.what)
         reply = await self.agent.call(pickle.loads(pickle.dumps(request)))
         self.on_answer(request.what)
+        if delay_s := self.answer_delay_s(request.what):
+            await asyncio.sleep(delay_s)
         if self.is_cut:
             await asyncio.get_running_loop().create_future()
         return pickle.loads(pickle.dumps(reply))

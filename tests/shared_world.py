@@ -120,8 +120,7 @@ class SharedWorld:
         """Let the owner die, and with it its timers."""
         self.host.kill()
         self.owner._roster.close()
-        for timer in self.owner._away.values():
-            timer.cancel()
+        self.owner._keeper.close()
         if self.owner._recovering is not None:
             self.owner._recovering.cancel()
         if self.owner._decider is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import time
 from functools import partial
@@ -17,6 +18,9 @@ import ray
 
 import arl_tangram as tangram
 from arl_tangram.integrations.ray import Node, connect, share
+from arl_tangram.integrations.ray.library import connected
+from arl_tangram.integrations.ray.lines import LineError
+from arl_tangram.integrations.ray.naming import SharedName
 
 
 def pools() -> tangram.Tangram:
@@ -157,7 +161,7 @@ STAMPED = "date +%s.%N; {}; date +%s.%N; pwd"
 
 
 def quotas() -> tangram.Tangram:
-    return tangram.Tangram(tangram.Quota("search", concurrency=2))
+    return tangram.Tangram(tangram.Quota("search", concurrency=2), kill_grace_s=1)
 
 
 def one_core(folder: str) -> list[tangram.LocalPool]:
@@ -165,7 +169,10 @@ def one_core(folder: str) -> list[tangram.LocalPool]:
 
 
 async def share_nodes(name: str, lease_s: str, *roots: str) -> None:
-    """Share one node of one core for each folder, on the machines of the cluster in turn, until a line comes."""
+    """Share one node of one core for each folder, on the machines of the cluster in turn, until an empty line comes.
+
+    For a line with the name of an actor, tell the number of its process.
+    """
     join()
     ids = [node["NodeID"] for node in ray.nodes()]
     nodes = [
@@ -173,7 +180,14 @@ async def share_nodes(name: str, lease_s: str, *roots: str) -> None:
     ]
     async with share(quotas, name=name, nodes=nodes, lease_s=float(lease_s)) as tg:
         tell(dimensions=sorted(tg.statistics().dimensions))
-        await line()
+        library = connected(start=False)
+        shared = SharedName(name, library.job)
+        while said := (await line()).strip():
+            actor = library.find(shared.owner if said == "owner" else shared.agent(said))
+            try:
+                tell(pid=await library.answer(actor.pid.remote))
+            except LineError as error:
+                tell(pid=None, text=str(error))
         statistics = tg.statistics()
         tell(running=statistics.running, waiting=statistics.waiting, trajectories=statistics.trajectories,
              used={name: found.used for name, found in statistics.dimensions.items() if found.used})  # fmt: skip
@@ -199,19 +213,27 @@ async def work(name: str, rollouts: str) -> None:
     tell(commands=commands, searches=searches, kept=kept)
 
 
-async def until_killed(name: str) -> None:
-    """Hold cores, memory and a sandbox again and again; tells how each rollout ended."""
+@tangram.action(cpu=1, timeout=60)
+async def seen(port: int, command: str) -> None:
+    """Run a command that somebody can see: for as long as it lives it is connected to a port, and says where it is."""
+    await tangram.current_sandbox().exec(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port} && pwd >&3 && {command}"])
+
+
+async def until_told(name: str, port: str) -> None:
+    """Hold cores, memory and a sandbox again and again, until a line comes or this is killed; tell how that ended."""
     join()
+    ended = asyncio.create_task(line())
     async with connect(name):
         tell(pid=os.getpid())
-        while True:
+        while not ended.done():
+            began_s = time.monotonic()
             try:
-                async with tangram.trajectory(memory_gib=0.05):
-                    await shell("sleep 0.2")
+                async with asyncio.timeout(90), tangram.trajectory(memory_gib=0.05):
+                    await seen(int(port), f"sleep {random.choice([0.1, 0.3, 1])}")
                     await search(0.05)
-                tell(error=None)
+                tell(error=None, took_s=time.monotonic() - began_s)
             except tangram.InfrastructureError as error:
-                tell(error=type(error).__name__, text=str(error)[:200])
+                tell(error=type(error).__name__, text=str(error)[:300], took_s=time.monotonic() - began_s)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from arl_tangram.integrations.ray.wire import (
     NodeOffer,
     NodeReady,
     Reshaped,
+    Resize,
     Resume,
     Roster,
     SessionEnded,
@@ -167,13 +168,22 @@ class NodeAgent:
             return self._seats.serve(given["lease"], request.load)
         raise UsageError(f"{what!r} was asked of node {self.node!r}, which has {self._offer and self._offer.text}")
 
+    def _resize_if_possible(self, cpu: CpuManager, name: str, capacity: int) -> None:
+        try:
+            self._set_capacity(cpu, name, capacity)
+        except TangramError as error:
+            _logger.warning("node %r keeps what it has of %s: %s", self.node, name, error)
+
     async def _resize(self, cpu: CpuManager, name: str, capacity: int) -> AgentReply:
+        self._set_capacity(cpu, name, capacity)
+        return valued(None)
+
+    def _set_capacity(self, cpu: CpuManager, name: str, capacity: int) -> None:
         """Let the pool have more or less of a dimension, by its name at the owner, who is told."""
         own = next(d.name for d in cpu.dimensions() if resource_of(d.name) == resource_of(name))
         cpu.check_capacity(own, capacity)
         cpu.resize(own, capacity)
         self._capacity(own, capacity)
-        return valued(None)
 
     def _over(self, session: str) -> LeaseLostError:
         return LeaseLostError(f"the session {session} is over, and what it had on node {self.node!r} was ended")
@@ -195,6 +205,8 @@ class NodeAgent:
                     self._seats.drop(lease)
                 case Evict(instances) if self._seats is not None:
                     self._seats.evict(instances)
+                case Resize(name, capacity) if self._cpu is not None:
+                    self._resize_if_possible(self._cpu, name, capacity)
                 case _:
                     pass
 
@@ -233,20 +245,20 @@ class NodeAgent:
     # Ending.
 
     def _end_session(self, session: str) -> None:
+        self._ended[session] = None
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         ending = self._end(session, self._over(session))
         ending.add_done_callback(lambda _: self._pump.post(SessionEnded(session)))
 
-    def _end(self, session: str, error: LeaseLostError) -> asyncio.Task[None]:
+    def _end(self, session: str, error: TangramError) -> asyncio.Task[None]:
         """Begin to end a session, unless that goes on; return what ends when nothing of it is left."""
         if (ending := self._ending.get(session)) is None:
             ending = self._ending[session] = self._spawn(self._end_it(session, error))
             ending.add_done_callback(lambda _: self._ending.pop(session, None))
         return ending
 
-    async def _end_it(self, session: str, error: LeaseLostError) -> None:
-        self._ended[session] = None
-        if len(self._ended) > _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+    async def _end_it(self, session: str, error: TangramError) -> None:
         tenant = self._tenants.pop(session, None)
         if self._seats is not None:
             self._seats.end_session(session)
@@ -257,7 +269,8 @@ class NodeAgent:
                 await tenant.going.end(error)
 
     async def _end_all(self, why: TangramError) -> None:
-        error = LeaseLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
+        """End what all sessions have here, which may have something here again afterwards."""
+        error = NodeLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
         ending = [self._end(session, error) for session in [*self._tenants, *self._ending]]
         if ending:
             await asyncio.wait(ending)

@@ -48,7 +48,8 @@ class Asking:
                 return await decider.dispatcher.until_idle()
             case "cancel_group":
                 return await self._cancel_group(arguments["group"])
-        raise UsageError(f"the owner of a shared runtime cannot be asked for {what!r}")
+            case _:
+                raise UsageError(f"the owner of a shared runtime cannot be asked for {what!r}")
 
     async def _cancel_group(self, group: str) -> int:
         """End all trajectories of a group, and wait until their calls have ended."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from contextvars import Context
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,9 +15,10 @@ from arl_tangram.closing import Opened
 from arl_tangram.context import active_var
 from arl_tangram.deciding import Waiter
 from arl_tangram.doorway import Doorway
-from arl_tangram.errors import InfeasibleError, OwnerLostError, TangramError, UsageError
+from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
 from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
@@ -28,6 +30,7 @@ from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import is_name
 from arl_tangram.model.statistics import Statistics
+from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -57,6 +60,7 @@ class Shared(Calling):
         self._cores: RemoteCores | None = None
         self._session = ""
         self._is_lost = False
+        self._suspected: dict[int, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
@@ -70,6 +74,7 @@ class Shared(Calling):
             stack.push_async_callback(doorway.aclose)
             reached = await self._reach()
             stack.push_async_callback(reached.aclose)
+            stack.push_async_callback(self._end_suspecting)
             self._pump = pump = Pump(
                 reached.owner,
                 reached.greeting,
@@ -111,6 +116,7 @@ class Shared(Calling):
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line)
+            self._cores.on_node_lost = self._on_node_lost
         if any(offer.devices for offer in shape.nodes):
             self._gpus = RemoteGpus(session, shape, line)
         workshop = Workshop(
@@ -123,6 +129,8 @@ class Shared(Calling):
             {quota.name: quota for quota in shape.quotas},
         )
         workshop.gpu = self._gpus
+        if any(is_breaker(dimension.name) for dimension in shape.dimensions):
+            workshop.breakers = RemoteBreakers(post, self._remote)
         return workshop
 
     def _dispatcher(self) -> RemoteDispatcher:
@@ -155,6 +163,22 @@ class Shared(Calling):
             if part is not None:
                 part.reopen(welcome.session, welcome.shape)
         self._submitting.forget()
+
+    def _on_node_lost(self, node: int, _: NodeLostError) -> None:
+        """A node does not answer: let the owner see, so that nobody else is sent there."""
+        if node not in self._suspected:
+            self._suspected[node] = task = self._loop.create_task(self._suspect(node), context=Context())
+            task.add_done_callback(lambda _: self._suspected.pop(node))
+
+    async def _suspect(self, node: int) -> None:
+        with suppress(TangramError):
+            await self._ask("node_lost", {"name": self._dispatcher().shape.nodes[node].name})
+
+    async def _end_suspecting(self) -> None:
+        tasks = list(self._suspected.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_shape(self, shape: Shape) -> None:
         for part in (self._cores, self._gpus):
@@ -224,10 +248,13 @@ class Shared(Calling):
         return cast(int, await self._ask("cancel_group", {"group": group}))
 
     def set_capacity(self, name: str, capacity: float) -> None:
-        """Change what there is of a resource that belongs to no node, such as `"quota:search/calls"`.
+        """Change what there is of a resource, for all processes; see `Tangram.set_capacity`.
+
+        Cores, memory and sandboxes are changed by their node, which takes effect soon.
 
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
+            NodeLostError: the node that has it is lost.
         """
         self._check_open()
         self._look("set_capacity", name=name, capacity=capacity)

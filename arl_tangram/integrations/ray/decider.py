@@ -7,13 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher, watched
-from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.ray.nodes import Nodes
-from arl_tangram.integrations.ray.wire import Reshaped, Shape, SharedQuota
+from arl_tangram.errors import BackendDownError, ConfigurationError, NodeLostError
+from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
+from arl_tangram.managers.manager import check_whole
+from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import Dimension, is_breaker, resource_of
+from arl_tangram.model.topology import Dimension, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup
@@ -29,11 +32,13 @@ class Decider:
     Attributes:
         core: decides.
         dispatcher: drives it.
+        breakers: those of the quotas, if any has one.
         shape: what there is now.
 
     Args:
         setup: what is declared.
         nodes: that there are; they get their numbers here.
+        refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
         on_shape: called when there is more or less of something.
         order: the names of nodes, as an earlier owner had numbered them.
 
@@ -41,7 +46,14 @@ class Decider:
         ConfigurationError: the nodes do not go together.
     """
 
-    def __init__(self, setup: Setup, nodes: Nodes, on_shape: Callable[[], None], order: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        nodes: Nodes,
+        refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
+        on_shape: Callable[[], None],
+        order: Sequence[str] = (),
+    ) -> None:
         self._setup = setup
         self._nodes = nodes
         self._on_shape = on_shape
@@ -64,6 +76,8 @@ class Decider:
         self.dispatcher = Dispatcher(self.core, Happened(self._summary, self._sink).tell)
         self.dispatcher.on_evicted = nodes.evicted
         self._summary.opened(self.dispatcher.time())
+        breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
+        self.breakers = OwnerBreakers(breakers, topology, self.dispatcher, refuse) if breakers else None
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
         self.shape = Shape(
             1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
@@ -90,18 +104,28 @@ class Decider:
         self.dispatcher.set_capacity(self.core.topology.index[name], units)
         self.reshape()
 
-    def set_capacity(self, name: object, capacity: float) -> None:
-        """Change what there is of a resource that no node has.
+    def set_capacity(self, name: str, capacity: float) -> None:
+        """Change what there is of a resource; what a node has, it changes itself, soon.
 
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
+            NodeLostError: its node is lost.
         """
         topology = self.core.topology
-        known = [other for other in topology.index if not is_breaker(other) and resource_of(other) is None]
-        if not is_name(name) or name not in known:
-            raise ConfigurationError(f"there is no resource {name!r} of all nodes; there are {', '.join(known)}")
+        known = [repr(other) for other in topology.index if not is_breaker(other)]
+        if not is_name(name) or repr(name) not in known:
+            raise ConfigurationError(f"there is no resource {name!r}; there are {', '.join(known)}")
         dimension = topology.dimensions[topology.index[name]]
-        self.set_units(name, capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError))
+        units = capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError)
+        if resource_of(name) is None:
+            self.set_units(name, units)
+            return
+        node = self._nodes.find(node_of(name))
+        assert node is not None, "each dimension of a node has one"
+        check_whole("pool", name, units, [offered.name for offered in node.offer.dimensions])
+        if node.session is None:
+            raise NodeLostError(f"node {node.offer.name!r} is lost, and nobody there can change its capacity")
+        node.session.tell(Resize(name, units))
 
     def keep_capacity(self, dimension: Dimension) -> None:
         """Let a dimension have what an earlier owner had set."""
@@ -113,12 +137,27 @@ class Decider:
         """Let the shape be a later one than that of an earlier owner."""
         self.shape = replace(self.shape, version=max(self.shape.version, version))
 
-    def back(self, name: str, units: int) -> None:
-        """A dimension of a node that was lost can be used again."""
-        dimension = self.core.topology.index[name]
-        self.dispatcher.lift(dimension)
-        if self.core.topology.dimensions[dimension].capacity != units:
-            self.dispatcher.set_capacity(dimension, units)
+    # A node that is lost, for now or for good.
+
+    def emptied(self, node: Node) -> None:
+        """Nothing is resident on a node any more."""
+        for service in node.offer.services:
+            for dop in service.dops:
+                self.core.seating.lost(Instance(service.name, dop), self.dispatcher.now_s())
+
+    def back(self, node: Node) -> None:
+        """What a node has can be used again."""
+        units = {self.core.topology.index[d.name]: d.capacity for d in node.offer.dimensions} | dict(node.seated)
+        for dimension, capacity in units.items():
+            self.dispatcher.lift(dimension)
+            if self.core.topology.dimensions[dimension].capacity != capacity:
+                self.dispatcher.set_capacity(dimension, capacity)
+
+    def given_up(self, node: Node) -> None:
+        """What a node has is not there any more."""
+        for dimension in node.dimensions:
+            self.dispatcher.set_capacity(dimension, 0)
+        self.reshape()
 
     def reshape(self) -> None:
         """Tell everybody what there is now."""
@@ -147,12 +186,15 @@ class Decider:
                 for i, d in enumerate(core.topology.dimensions)
                 if not is_breaker(d.name)
             },
+            breakers={} if self.breakers is None else self.breakers.states(),
         )
 
     def report(self) -> str:
         """Return the text of the report."""
         self.dispatcher.tell()
-        return render(self._summary, now_s=self.dispatcher.now_s(), learned=self.core.durations.learned())
+        notes = () if self.breakers is None else self.breakers.notes()
+        learned = self.core.durations.learned()
+        return render(self._summary, now_s=self.dispatcher.now_s(), learned=learned, notes=notes)
 
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""

@@ -215,6 +215,12 @@ class SessionLeases:
                 self._forget(held)
         return held
 
+    async def end_in(self, number: int) -> None:
+        """End the lease that is in a sandbox, which was closed, if there is one."""
+        if (held := self._latest.get(number)) is not None:
+            with suppress(TangramError):  # of a sandbox that is closed anyway
+                await self.end(held.told.lease)
+
     async def end_all(self) -> None:
         """End all leases; bounded, and errors are those of sandboxes that are closed anyway."""
         await asyncio.gather(*(self.end(lease) for lease in list(self._held)), return_exceptions=True)

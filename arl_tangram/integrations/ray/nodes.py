@@ -22,12 +22,14 @@ class Node:
     Attributes:
         offer: what it has.
         session: of its agent; None while it is lost.
-        dimensions: indices of its dimensions, once the topology is made.
+        dimensions: indices of its dimensions, with those of its GPUs and services, once the topology is made.
+        seated: those of its GPUs and services, and their units.
     """
 
     offer: NodeOffer
     session: Session | None
     dimensions: tuple[int, ...] = ()
+    seated: tuple[tuple[int, int], ...] = ()
 
 
 class Nodes:
@@ -87,6 +89,10 @@ class Nodes:
         """Take the indices of their dimensions from the topology."""
         for node in self._nodes.values():
             node.dimensions = tuple(topology.index[dimension.name] for dimension in node.offer.dimensions)
+            if node is self._gpu:
+                seated = [i for i in range(len(topology.dimensions)) if topology.seats >> i & 1]
+                node.seated = tuple((index, topology.dimensions[index].capacity) for index in seated)
+                node.dimensions += tuple(seated)
             for dimension in node.dimensions:
                 self.mask |= 1 << dimension
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from contextvars import Context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import (
-    ConfigurationError,
+    BackendDownError,
     ConfigurationMismatchError,
     LeaseLostError,
     NodeLostError,
@@ -27,28 +26,25 @@ from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
 from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
+from arl_tangram.integrations.ray.pump import BEATS
 from arl_tangram.integrations.ray.recovering import Recovering
 from arl_tangram.integrations.ray.roster import NODE, Roster, Session
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
     Command,
-    DeviceCapacity,
     EndSession,
     Leave,
-    NodeCapacity,
-    NodeOffer,
     NodeReady,
     OwnerFrame,
-    Restored,
-    RestoreFailed,
     Resume,
-    ServiceLost,
     SessionEnded,
     Welcome,
 )
 from arl_tangram.integrations.ray.wire import Roster as RosterTold
+from arl_tangram.model.lifecycle import Demand
 from arl_tangram.setup import Setup
 
 GRACE_S = 5.0
@@ -95,8 +91,14 @@ class Owner:
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
         self._ending: dict[str, tuple[Holdings, set[str]]] = {}
-        self._greeted: dict[Session, asyncio.Event] = {}
-        self._away: dict[str, asyncio.TimerHandle] = {}
+        self._keeper = NodeKeeper(
+            self._nodes,
+            self._roster,
+            timeout_s=settings.node_timeout_s,
+            answer_s=settings.lease_s / BEATS,
+            end=self._end,
+            on_lost=self._node_lost,
+        )
         self._sessions = 0
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
@@ -161,9 +163,9 @@ class Owner:
             recovering.client(session, resume)
             return session
         if resume.offer is not None:
-            self._add_node(resume.offer, session)
+            self._keeper.ready(session, resume.offer)
         else:
-            self._greeted[session] = asyncio.Event()
+            self._keeper.greeted(session)
         recovering.node(resume)
         return session
 
@@ -173,7 +175,7 @@ class Owner:
         if before is not None and before.session is not None:
             self._silent(before.session)
         session = self._new_session(message)
-        self._greeted[session] = asyncio.Event()
+        self._keeper.greeted(session)
         return session
 
     def _new_session(self, message: Mapping[str, Any], name: str | None = None) -> Session:
@@ -187,12 +189,12 @@ class Owner:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
         if self._recovering is not None:
             await self._recovering.over.wait()
-        while self._decider is None and self._greeted:
-            await next(iter(self._greeted.values())).wait()
+        if self._decider is None:
+            await self._keeper.until_ready()
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            self._decider = Decider(self._settings.setup, self._nodes, self._reshaped)
+            self._decider = self._keeper.decider = self._new_decider()
         return self._decider
 
     def _recovered(self) -> None:
@@ -200,29 +202,46 @@ class Owner:
         recovering = self._recovering
         assert recovering is not None
         recovering.add_lost_nodes()
-        self._decider = decider = Decider(self._settings.setup, self._nodes, self._reshaped, recovering.order())
+        decider = self._new_decider(recovering.order())
+        self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
         self._recovering = None
         for node in self._nodes:
             if node.session is None:
-                self._node_lost(node)
+                self._keeper.lost(node)
         for session in self._nodes.alive():
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
 
+    def _new_decider(self, order: Sequence[str] = ()) -> Decider:
+        return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
+
+    def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
+        """What is behind a quota is down."""
+        for holdings in self._holdings.values():
+            holdings.refuse_waiting(concerns, error)
+
     def _new_holdings(self, session: Session) -> Holdings:
         assert self._decider is not None
         made = self._holdings[session.name] = Holdings(
-            session.name, self._decider.dispatcher, self._nodes, session.tell, self._decider.interned
+            session.name,
+            self._decider.dispatcher,
+            self._nodes,
+            session.tell,
+            interned=self._decider.interned,
+            breakers=self._decider.breakers,
         )
         return made
 
     async def _tell_roster(self) -> None:
-        """Let all nodes know of all clients, before any of them is granted anything."""
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything."""
         told = RosterTold(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
-        await asyncio.gather(*(node.until_acked() for node in self._nodes.alive()))
+        if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
+            _, late = await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+            for ack in late:
+                ack.cancel()
 
     # Frames.
 
@@ -237,8 +256,15 @@ class Owner:
         return await session.exchange(frame, self._epoch)
 
     def _take(self, session: Session, command: Command) -> None:
+        """Do what a session says; what goes wrong with one command is not the end of those behind it."""
         if session.ended is not None:
             return
+        try:
+            self._take_one(session, command)
+        except Exception:
+            _logger.exception("%s of %s failed", type(command).__name__, session.name)
+
+    def _take_one(self, session: Session, command: Command) -> None:
         if isinstance(command, Leave):
             self._end(session, LeaseLostError(f"{session.name} has left the shared runtime"))
         elif session.kind == NODE:
@@ -250,94 +276,31 @@ class Owner:
 
     def _take_of_node(self, session: Session, command: Command) -> None:
         if isinstance(command, NodeReady):
-            self._node_ready(session, command.offer)
+            self._keeper.ready(session, command.offer)
+            if self._recovering is not None:
+                self._recovering.node_changed()
             return
         node = self._nodes.of(session)
         if node is None:
             return
         if isinstance(command, SessionEnded):
             self._session_ended(command.session, node)
-            return
-        if isinstance(command, NodeCapacity):
-            self._nodes.resized(node, command.name, command.capacity)
-        decider = self._decider
-        if decider is None:
-            return
-        dispatcher = decider.dispatcher
-        match command:
-            case NodeCapacity(name, capacity):
-                decider.set_units(name, capacity)
-            case Restored(instance, took_s):
-                dispatcher.restored(instance, took_s)
-            case RestoreFailed(instance, error):
-                dispatcher.failed(instance, error)
-            case ServiceLost(instance, error):
-                dispatcher.lost(instance, error)
-            case DeviceCapacity(device, capacity):
-                dispatcher.capacity(device, capacity)
-            case _:
-                _logger.error("%s is no command of a node", command)
-
-    # Nodes come and go.
-
-    def _node_ready(self, session: Session, offer: NodeOffer) -> None:
-        self._add_node(offer, session)
-        if self._recovering is not None:
-            self._recovering.node_changed()
-        if (greeted := self._greeted.pop(session, None)) is not None:
-            greeted.set()
-
-    def _add_node(self, offer: NodeOffer, session: Session) -> None:
-        known = self._nodes.find(offer.name)
-        if known is not None:
-            self._node_back(known, session, offer)
-        elif self._decider is None:
-            self._nodes.add(offer, session)
         else:
-            text = f"node {offer.name!r} came after the first client, and the shared runtime takes no more nodes"
-            self._end(session, ConfigurationError(text))
+            self._keeper.take(node, command)
 
-    def _node_back(self, node: Node, session: Session, offer: NodeOffer) -> None:
-        """A node is there again, and nothing is left on it of what was."""
-        node.session = session
-        if (timer := self._away.pop(offer.name, None)) is not None:
-            timer.cancel()
-        if self._decider is None:
-            node.offer = offer
-            return
-        for dimension in offer.dimensions:
-            self._nodes.resized(node, dimension.name, dimension.capacity)
-            self._decider.back(dimension.name, dimension.capacity)
-        session.tell(RosterTold(self._roster.clients()))
-        self._decider.reshape()
-
-    def _node_lost(self, node: Node) -> None:
-        """Grant nothing of a node, end what is there, and wait for it for a while."""
-        node.session = None
+    def _node_lost(self, node: Node, error: NodeLostError) -> None:
+        """End what clients have on a node that is lost."""
         for name in list(self._ending):
             self._session_ended(name, node)
         if self._recovering is not None:
             self._recovering.node_changed()
         if self._decider is None:
             return
-        timeout_s = self._settings.node_timeout_s
-        for dimension in node.dimensions:
-            self._decider.dispatcher.pause(dimension, 2 * timeout_s)  # beyond the moment at which it is given up
-        self._away[node.offer.name] = self._loop.call_later(timeout_s, self._given_up, node, context=Context())
-        error = NodeLostError(f"node {node.offer.name!r} is lost")
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
         for holdings in self._holdings.values():
             for held in holdings.all():
                 if held.is_admitted and dispatcher.node_of(held.pending.id) == number:
                     holdings.call_off(held, error)
-        self._decider.reshape()
-
-    def _given_up(self, node: Node) -> None:
-        """A node does not come back: who waits for what only it has is refused."""
-        self._away.pop(node.offer.name, None)
-        assert self._decider is not None
-        for dimension in node.offer.dimensions:
-            self._decider.set_units(dimension.name, 0)
 
     # Sessions end.
 
@@ -348,10 +311,7 @@ class Owner:
     def _end(self, session: Session, error: TangramError) -> None:
         self._roster.end(session, error)
         if session.kind == NODE:
-            if (greeted := self._greeted.pop(session, None)) is not None:
-                greeted.set()
-            if (node := self._nodes.of(session)) is not None:
-                self._node_lost(node)
+            self._keeper.session_over(session)
         elif self._recovering is not None:
             self._recovering.left(session.name)
         else:
@@ -406,6 +366,9 @@ class Owner:
                 raise self._closed
             if self._roster.find(session) is None:
                 raise self._roster.why_over(session)
+            if what == "node_lost":
+                await self._keeper.suspect(arguments["name"])
+                return valued(None)
             return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
         except Exception as error:  # noqa: BLE001 - told to who asks
             return raised(error)
@@ -415,8 +378,7 @@ class Owner:
         if self._closed is not None:
             return
         self._closed = ShutdownError("the shared runtime was closed")
-        for timer in self._away.values():
-            timer.cancel()
+        self._keeper.close()
         if self._recovering is not None:
             self._recovering.cancel()
         for session in self._roster:

@@ -30,6 +30,8 @@ class RemoteLease:
         self._meter = UsageMeter()
         self._now = LeaseNow(0, False, 0.0, 0.0, ())
         self._going = 0
+        self._is_unheard = False  # whether something was asked, and what came of it is not known
+        self._is_cleaned = False
         self._is_told = False
         self._is_over = False
 
@@ -55,7 +57,7 @@ class RemoteLease:
 
     def needs_cleanup(self) -> bool:
         """Whether something that the action started may still run, so that `clean` must be awaited."""
-        return self._going > 0 or self._now.alive
+        return not self._is_cleaned and (self._going > 0 or self._now.alive or self._is_unheard)
 
     async def clean(self) -> None:
         """Kill everything that the action started, and give the cores back; bounded, also when cancelled.
@@ -93,15 +95,22 @@ class RemoteLease:
     async def do(self, what: str, arguments: dict[str, Any], *, limit_s: float | None = None) -> Any:
         """Let the agent do something with the lease, which it applies if that has not happened yet."""
         self._is_told = True
-        return (await self._calls.do(what, {**self._arguments, **arguments}, limit_s=limit_s, heard=self._heard))[0]
+        is_heard = False
 
-    def _heard(self, reply: AgentReply) -> None:
-        now: LeaseNow | None = reply.value[1] if reply.value is not None else None
-        if now is not None and now.turn > self._now.turn:
-            self._now = now
+        def heard(reply: AgentReply) -> None:
+            nonlocal is_heard
+            is_heard = True
+            now: LeaseNow | None = reply.value[1] if reply.value is not None else None
+            if now is not None and now.turn > self._now.turn:
+                self._now = now
+
+        try:
+            return (await self._calls.do(what, {**self._arguments, **arguments}, limit_s=limit_s, heard=heard))[0]
+        finally:
+            self._is_unheard = self._is_unheard or not is_heard
 
     async def _clean(self) -> None:
         try:
             await self.do("clean", {}, limit_s=CLEAN_S)
         finally:
-            self._is_over = True
+            self._is_over = self._is_cleaned = True

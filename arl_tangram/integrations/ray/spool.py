@@ -105,7 +105,7 @@ class Spool:
         def remove() -> None:
             for entry in os.listdir(folder):
                 if entry.startswith(f"{owner}."):
-                    _remove(os.path.join(folder, entry))
+                    _remove_one(os.path.join(folder, entry))
 
         await in_thread(remove, self._threads)
 
@@ -159,8 +159,13 @@ def name_of(owner: str, transfer: int) -> str:
 
 
 def _remove(base: str) -> None:
-    for path in (base, f"{base}.out"):
-        if os.path.isdir(path):
-            remove_tree(path)
-    with contextlib.suppress(OSError):
-        os.unlink(f"{base}.tar")
+    for path in (base, f"{base}.out", f"{base}.tar"):
+        _remove_one(path)
+
+
+def _remove_one(path: str) -> None:
+    if os.path.isdir(path):
+        remove_tree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from arl_tangram.errors import LeaseLostError, SandboxLostError
+from arl_tangram.errors import LeaseLostError, SandboxLostError, TangramError
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.leases import HeldLease, Room, SessionLeases
 from arl_tangram.integrations.ray.once import Once
@@ -88,6 +88,7 @@ class Tenancy:
         sandbox = self._sandboxes.pop(given["sandbox"], None)
         if sandbox is not None:
             await sandbox.aclose()
+        await self._leases.end_in(given["sandbox"])
         return valued(None)
 
     def _sandbox(self, number: int) -> ManagedSandbox:
@@ -177,7 +178,7 @@ class Going:
     def __init__(self) -> None:
         self._seen = Once()
         self._tasks: dict[int, asyncio.Task[AgentReply]] = {}
-        self._over: LeaseLostError | None = None
+        self._over: TangramError | None = None
 
     async def run(self, request: AgentCall, work: Callable[[], Awaitable[AgentReply]]) -> AgentReply:
         """Run a call to its end, whatever becomes of the task that waits for it, and return its reply."""
@@ -202,7 +203,7 @@ class Going:
     def _checked(self, reply: AgentReply) -> AgentReply:
         return reply if self._over is None else raised(self._over, reply.value)
 
-    async def end(self, error: LeaseLostError) -> None:
+    async def end(self, error: TangramError) -> None:
         """Cancel all calls and begin no other; wait until they have ended."""
         self._over = error
         tasks = list(self._tasks.values())

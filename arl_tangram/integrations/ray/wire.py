@@ -115,6 +115,37 @@ class Pause(NamedTuple):
     for_s: float
 
 
+class Called(NamedTuple):
+    """A running call, which takes of quotas with breakers, waits for one that takes of these."""
+
+    id: int
+    quotas: tuple[str, ...]
+
+
+class Said(NamedTuple):
+    """A body has said how a call of a quota went; None if its end says nothing about that."""
+
+    id: int
+    quota: str
+    failed: bool | None
+
+
+class Judged(NamedTuple):
+    """How a call went that takes of quotas with breakers.
+
+    Attributes:
+        id: of the call; its units may be back.
+        is_over: whether it has ended; if not, only its caller has an answer.
+        failed: whether what is behind the quota may be to blame; None if its end says nothing about that.
+        reason: the type of the error.
+    """
+
+    id: int
+    is_over: bool
+    failed: bool | None
+    reason: str
+
+
 class Ended(NamedTuple):
     """The caller of an action has its answer; `submitted_at_s` of the measurements is the age at that moment."""
 
@@ -178,7 +209,7 @@ class DeviceCapacity(NamedTuple):
 
 Command = (
     Declare | Submit | Open | Withdraw | Close | Finish | SendBack | Lend | Reclaim | Settle | Pause | Ended
-    | Leave
+    | Called | Said | Judged | Leave
     | NodeReady | SessionEnded | NodeCapacity | Restored | RestoreFailed | ServiceLost | DeviceCapacity
 )  # fmt: skip
 
@@ -274,6 +305,13 @@ class Evict(NamedTuple):
     instances: tuple[Instance, ...]
 
 
+class Resize(NamedTuple):
+    """Let the pool of the node have more or less of a dimension; it says `NodeCapacity` when it has."""
+
+    name: str
+    capacity: int
+
+
 class Roster(NamedTuple):
     """These sessions of clients are open; kept for an owner that is started again."""
 
@@ -281,7 +319,8 @@ class Roster(NamedTuple):
 
 
 Event = (
-    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped | EndSession | Take | Drop | Evict | Roster
+    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped
+    | EndSession | Take | Drop | Evict | Resize | Roster
 )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ async def close(client: Client, host: OwnerHost) -> None:
 
 
 @virtual
-async def test_what_one_turn_gathers_goes_in_one_frame() -> None:
+async def test_what_some_turns_gather_goes_in_one_frame() -> None:
     host = OwnerHost(owner := CountingOwner("e"))
     client = Client(host)
     await client.pump.open()
@@ -78,9 +78,9 @@ async def test_what_one_turn_gathers_goes_in_one_frame() -> None:
     before = client.line.frames
     client.post(50)
     await asyncio.sleep(0)
-    client.post(50)  # a turn later: a frame of its own, which repeats what is not acknowledged
+    client.post(50)  # a turn later, as when a call has ended and its caller makes the next one
     await asyncio.sleep(0.1)
-    assert client.line.frames - before == 2
+    assert client.line.frames - before == 1
     assert only(owner).numbers == list(range(1, 101))
     await close(client, host)
 

@@ -179,7 +179,12 @@ async def test_answers_that_overtake_each_other_do_not_hide_what_is_alive() -> N
     async with bed() as b:
         box = await b.cores.create_sandbox(image=None, memory_bytes=0)
         lease = b.cores.lease(1000, box)
-        await asyncio.gather(box.exec(["sleep", "1"]), box.exec(["leave"]))
+        b.host.answer_delay_s = lambda _what: 5.0
+        first = asyncio.create_task(box.exec(["true"]))
+        await asyncio.sleep(1)
+        b.host.answer_delay_s = lambda _what: 0.0
+        await box.exec(["leave"])
+        await first
         assert lease.needs_cleanup()
         await lease.clean()
         lease.release()
@@ -263,6 +268,38 @@ def test_a_command_that_is_cancelled_at_any_step_has_ended(delay_s: float) -> No
 
 
 @virtual
+async def test_a_release_that_is_lost_is_made_up_for_when_the_sandbox_is_closed() -> None:
+    async with bed() as b:
+        box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+        lease = b.cores.lease(2000, box)
+        await box.exec(["true"])
+        agent, b.host.agent = b.host.agent, None
+        lease.release()
+        await asyncio.sleep(1)
+        b.host.agent = agent
+        assert b.manager.milli_free == 0
+        await box.aclose()
+        b.assert_idle()
+
+
+@virtual
+async def test_a_command_whose_answer_is_lost_is_killed_before_its_cores_are_given_back() -> None:
+    async with bed() as b:
+        box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+        lease = b.cores.lease(2000, box)
+        running = asyncio.create_task(box.exec(["sleep", "1000"]))
+        await turns(10)
+        b.host.lose_calls()
+        with pytest.raises(NodeLostError, match="the way is gone"):
+            await running
+        assert b.manager.running == [("sleep", "1000")]
+        assert lease.needs_cleanup()
+        await lease.clean()
+        assert b.manager.running == []
+        assert b.manager.milli_free == 2000
+
+
+@virtual
 async def test_a_node_that_dies_ends_what_goes_on_there() -> None:
     async with bed() as b:
         lost: list[tuple[int, NodeLostError]] = []
@@ -276,6 +313,10 @@ async def test_a_node_that_dies_ends_what_goes_on_there() -> None:
             with pytest.raises(NodeLostError):
                 await attempt
         assert [number for number, _ in lost] == [0] * 4
+        assert lease.needs_cleanup(), "nobody knows what came of the command"
+        with pytest.raises(NodeLostError):
+            await lease.clean()
+        assert not lease.needs_cleanup()
         lease.release()
         await box.aclose()
         b.host.agent = b.agent
@@ -474,6 +515,7 @@ def test_no_core_is_had_twice_and_all_return_whatever_overtakes_what(seed: int) 
         chance = random.Random(seed)
         async with bed() as b:
             b.host.delay_s = lambda what: chance.choice((0.0, 0.0, chance.uniform(0, 1)))
+            b.host.answer_delay_s = b.host.delay_s
             counted = Counted()
             clients = [b.client(f"client-{number}") for number in range(3)]
             async with asyncio.timeout(600):

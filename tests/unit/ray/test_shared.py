@@ -272,3 +272,21 @@ async def test_calls_after_a_trajectory_are_refused() -> None:
             pass
         with pytest.raises(NoTrajectoryError):
             trajectory.check_open("late")
+
+
+@virtual
+async def test_capacities_are_changed_for_all_processes() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        one.set_capacity("quota:api/concurrency", 1)
+        before_s = time()
+        await asyncio.gather(two.run(search), two.run(search))
+        assert time() - before_s == pytest.approx(2.0, abs=0.01)
+        one.set_capacity("cpu@a", 1)
+        one.set_capacity("cpu@b", 1)
+        await settle()
+        assert two.statistics().dimensions["cpu@a"].capacity == 1
+        async with two.trajectory():
+            assert await two.run(wide) == 1, "at the client, too, which resolves costs by it"
+        for name, capacity in (("cpu@c", 1), ("cpu@a", 0.5), ("cpu@a", 0), ("quota:api/concurrency", -1)):
+            with pytest.raises(tangram.ConfigurationError):
+                one.set_capacity(name, capacity)

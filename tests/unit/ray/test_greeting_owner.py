@@ -1,0 +1,82 @@
+"""Who greets an owner and is refused: another configuration, another version, a session that is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import arl_tangram as tangram
+from arl_tangram import ConfigurationMismatchError, LeaseLostError, Quota, Tangram, VersionMismatchError
+from arl_tangram.integrations.ray import greeting as greetings
+from arl_tangram.integrations.ray.configuration import describe, fingerprint
+from arl_tangram.integrations.ray.greeting import greeting, read_answer
+from arl_tangram.integrations.ray.wire import ClientFrame, Resume
+from arl_tangram.testing import FakePool
+from shared_world import SharedWorld, settle
+from unit.runtime.virtual import virtual
+
+ABOUT = {"kind": "client", "name": "test", "host": "here"}
+
+
+@tangram.action(quota={"api": 1})
+async def search() -> str:
+    return "found"
+
+
+def world(**options: float) -> SharedWorld:
+    return SharedWorld(Quota("api", concurrency=2), nodes={"a": [FakePool(cores=2)]}, **options)  # type: ignore[arg-type]
+
+
+@virtual
+async def test_another_configuration_is_refused_with_what_differs() -> None:
+    async with world() as shared:
+        lines = describe(Tangram(Quota("api", concurrency=3)).setup)
+        told = {"fingerprint": fingerprint(lines), "configuration": list(lines)}
+        with pytest.raises(ConfigurationMismatchError, match=r"concurrency=2.*concurrency=3"):
+            await shared.client(**told).start()
+        same = {"fingerprint": shared.settings.fingerprint, "configuration": list(shared.settings.lines)}
+        async with shared.client(**same) as tg:
+            assert await tg.run(search) == "found"
+
+
+@virtual
+async def test_another_version_is_refused_and_both_are_named() -> None:
+    async with world() as shared:
+        answer = await shared.owner.hello({**greeting(ABOUT, "t1"), "library": "0.0.1"})
+        with pytest.raises(VersionMismatchError, match=rf"0\.0\.1.*{tangram.__version__}"):
+            read_answer(answer)
+        answer = await shared.owner.hello({"kind": "client", "name": "old"})
+        with pytest.raises(VersionMismatchError):
+            read_answer(answer)
+    assert greetings.WIRE_VERSION
+
+
+@virtual
+async def test_the_same_greeting_twice_is_one_session() -> None:
+    async with world() as shared:
+        message = greeting(ABOUT, "t1")
+        first, second = await asyncio.gather(shared.owner.hello(message), shared.owner.hello(message))
+        assert read_answer(first).session == read_answer(second).session
+
+
+@virtual
+async def test_a_session_that_is_over_or_unknown_is_told_so() -> None:
+    async with world(lease_s=6.0) as shared:
+        welcome = read_answer(await shared.owner.hello(greeting(ABOUT, "t1")))
+        frame = ClientFrame(welcome.epoch, welcome.session, 1, (), 0)
+        assert (await shared.owner.exchange(frame)).ended is None
+        await asyncio.sleep(6 + 10 + 1)
+        await settle()
+        assert isinstance((await shared.owner.exchange(frame)).ended, LeaseLostError)
+        strange = ClientFrame(welcome.epoch, "nobody", 1, (), 0)
+        assert isinstance((await shared.owner.exchange(strange)).ended, LeaseLostError)
+        assert (await shared.owner.exchange(ClientFrame("other", "nobody", 1, (), 0))).epoch == welcome.epoch
+
+
+@virtual
+async def test_what_is_resumed_too_late_is_refused() -> None:
+    async with world() as shared:
+        late = greeting(ABOUT, "t1", epoch="before", session="client-before-1", resume=Resume(None))
+        with pytest.raises(LeaseLostError):
+            read_answer(await shared.owner.hello(late))

@@ -1,0 +1,148 @@
+"""Services on the GPUs of a node, used by several clients: the owner gives seats, the node makes them real."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import arl_tangram as tangram
+from arl_tangram import ConfigurationError, InfeasibleError, InfrastructureError, RestoreError
+from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
+from shared_world import SharedWorld, settle
+from unit.runtime.virtual import virtual
+
+
+@tangram.action(service="judge")
+async def judge(answer: str, for_s: float = 1.0) -> int:
+    found = await tangram.current_service().call(answer)
+    await asyncio.sleep(for_s)
+    return found  # type: ignore[no-any-return]
+
+
+@tangram.action(service="teacher")
+async def teach(answer: str, for_s: float = 1.0) -> str:
+    found = await tangram.current_service().call(answer)
+    await asyncio.sleep(for_s)
+    return found  # type: ignore[no-any-return]
+
+
+def time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def world(*services: FakeService, lease_s: float = 12.0) -> SharedWorld:
+    hosted = services or (FakeService("judge", gib=60, on_call=len), FakeService("teacher", gib=60, on_call=str.upper))
+    return SharedWorld(nodes={"a": [FakePool(cores=2)], "g": [FakeGpuPool(*hosted)]}, lease_s=lease_s)
+
+
+@virtual
+async def test_clients_take_turns_on_one_device_and_services_are_swapped() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        told = await asyncio.gather(
+            one.run(judge, "four"), two.run(teach, "four"), two.run(judge, "three"), one.run(teach, "three")
+        )
+        assert told == [4, "FOUR", 5, "THREE"]
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_restore_that_fails_is_tried_again_and_then_told() -> None:
+    tries = 0
+
+    def broken(_dop: int) -> None:
+        nonlocal tries
+        tries += 1
+        raise RestoreError("no luck")
+
+    nodes = {"g": [FakeGpuPool(FakeService("judge", on_restore=broken), gpus=2)]}
+    async with SharedWorld(nodes=nodes) as shared, shared.client() as tg:
+        with pytest.raises(RestoreError):
+            await tg.run(judge, "four")
+        assert tries > 1
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_cancelled_caller_gives_its_seat_back() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        for pause_s in (0.0, 0.5, 1.5):
+            task = asyncio.ensure_future(one.run(judge, "four", 100.0))
+            await settle()
+            await asyncio.sleep(pause_s)
+            waits = asyncio.ensure_future(two.run(teach, "four"))
+            await settle()
+            task.cancel()
+            assert await waits == "FOUR"
+        await shared.check_idle()
+
+
+@virtual
+async def test_the_seat_of_a_client_that_is_gone_goes_to_others() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        gone = asyncio.ensure_future(one.run(judge, "four", 1000.0))
+        await asyncio.sleep(2.0)
+        shared.line_of(one).is_cut = True
+        before_s = time()
+        assert await two.run(teach, "four") == "FOUR"
+        assert time() - before_s < 12 + 10 + 5
+        with pytest.raises(tangram.LeaseLostError):
+            await gone
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_new_owner_lets_no_seat_stay_and_goes_on() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        seated = asyncio.ensure_future(one.run(judge, "four", 1000.0))
+        await settle()
+        waits = asyncio.ensure_future(two.run(judge, "three"))
+        await asyncio.sleep(2.0)
+        shared.kill_owner()
+        await asyncio.sleep(0.5)
+        shared.start_owner()
+        with pytest.raises(InfrastructureError):
+            await seated
+        assert await waits == 5
+        assert await one.run(teach, "four") == "FOUR"
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_node_with_gpus_that_is_lost_and_back_begins_with_nothing() -> None:
+    async with world() as shared, shared.client() as tg:
+        assert await tg.run(judge, "four") == 4
+        host = shared.agents["g"]
+        assert host.agent is not None
+        agent, host.agent = host.agent, None
+        shared.lines["g"].is_cut = True
+        await agent.aclose()
+        await asyncio.sleep(30.0)
+        waits = asyncio.ensure_future(tg.run(judge, "three"))
+        await settle()
+        assert shared.statistics().waiting == 1
+        await shared.start_agent("g")
+        assert await waits == 5
+        assert await tg.run(teach, "four") == "FOUR"
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_node_with_gpus_that_stays_away_is_an_error_for_who_needs_it() -> None:
+    async with world() as shared, shared.client() as tg:
+        host = shared.agents["g"]
+        assert host.agent is not None
+        agent, host.agent = host.agent, None
+        shared.lines["g"].is_cut = True
+        await agent.aclose()
+        await asyncio.sleep(30.0)
+        with pytest.raises(InfeasibleError):
+            await tg.run(judge, "three")
+
+
+@virtual
+async def test_two_nodes_with_gpus_are_refused() -> None:
+    nodes = {name: [FakeGpuPool(FakeService("judge"))] for name in ("g", "h")}
+    async with SharedWorld(nodes=nodes) as shared:
+        with pytest.raises(ConfigurationError, match="one node"):
+            await shared.client().start()
