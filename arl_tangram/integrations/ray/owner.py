@@ -278,7 +278,7 @@ class Owner:
         if isinstance(command, NodeReady):
             self._keeper.ready(session, command.offer)
             if self._recovering is not None:
-                self._recovering.node_changed()
+                self._recovering.node_ready()
             return
         node = self._nodes.of(session)
         if node is None:
@@ -293,7 +293,7 @@ class Owner:
         for name in list(self._ending):
             self._session_ended(name, node)
         if self._recovering is not None:
-            self._recovering.node_changed()
+            self._recovering.node_lost(node.offer.name)
         if self._decider is None:
             return
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher

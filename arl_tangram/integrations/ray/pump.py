@@ -30,6 +30,7 @@ _GREETING_S = 10.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _GOODBYE_S = 5.0
+_EARLY_S = 0.001
 
 
 @dataclass(slots=True)
@@ -206,7 +207,7 @@ class Pump:
         self._limit = self._loop.call_later(left_s, self._reach_limit, context=Context())
 
     def _reach_limit(self) -> None:
-        if self._now() < self._until_s:
+        if self._until_s - self._now() > _EARLY_S:
             self._bound(self._until_s)
         else:
             self._give_up()
