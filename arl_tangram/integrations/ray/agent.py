@@ -117,7 +117,7 @@ class NodeAgent:
             self._seats = NodeSeats(self._gpu, self.node, welcome.lease_s)
             self._gpu.listen(Teller(self._pump.post))
         self._is_ready = True
-        self._pump.post(NodeReady(offer))
+        self._pump.post(NodeReady(offer, self._shape))
         return offer
 
     async def call(self, request: AgentCall) -> AgentReply:
@@ -222,7 +222,7 @@ class NodeAgent:
         self._clearing = None
         if self._offer is not None and not self._pump.is_over:
             self._is_ready = True
-            self._pump.post(NodeReady(self._offer))
+            self._pump.post(NodeReady(self._offer, self._shape))
 
     def _resume(self) -> Resume:
         """Say what the node has to an owner that was started again, and end what that does not take over."""

@@ -97,8 +97,9 @@ class Recovering:
             self._ending[name].discard(node)
             self._look()
 
-    def node_ready(self) -> None:
-        """A node is there, and nothing is left on it."""
+    def node_ready(self, shape: Shape | None) -> None:
+        """A node is there, and nothing is left on it; it knows of other nodes."""
+        self._take_shape(shape)
         self._look()
 
     def node_lost(self, node: str) -> None:

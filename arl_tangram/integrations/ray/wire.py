@@ -161,9 +161,15 @@ class Leave(NamedTuple):
 
 
 class NodeReady(NamedTuple):
-    """The node offers this from now on; everything that earlier incarnations of its agent left is removed."""
+    """The node offers this from now on; everything that earlier incarnations of its agent left is removed.
+
+    Attributes:
+        offer: what it has.
+        shape: the last one that it was told; of use to an owner that was started again and knows of no nodes.
+    """
 
     offer: NodeOffer
+    shape: Shape | None = None
 
 
 class SessionEnded(NamedTuple):
