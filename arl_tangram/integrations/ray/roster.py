@@ -71,6 +71,8 @@ class Session:
         first, events = self._sender.unacked()
         if not frame.wait_s:
             self._answered = max(self._answered, first + len(events) - 1)
+            if self._until_acked:
+                self._let_listen_again()
         return OwnerFrame(epoch, first, events, self._receiver.upto)
 
     def take(self, frame: ClientFrame) -> None:
@@ -84,7 +86,14 @@ class Session:
         if self.ended is None and self._sender.upto < self._sender.last:
             acked = self._loop.create_future()
             self._until_acked.append((self._sender.last, acked))
+            if self._answered >= self._sender.last:
+                self._let_listen_again()
             await acked
+
+    def _let_listen_again(self) -> None:
+        """Answer those who listen: what an exchange has taken along is acknowledged with the next frame only."""
+        for news in self._listening:
+            _end(news)
 
     def end(self, error: TangramError) -> None:
         """It is over: whatever it sends is answered with that."""
