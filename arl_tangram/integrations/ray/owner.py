@@ -201,6 +201,9 @@ class Owner:
         """All is known that is held: decide from now on."""
         recovering = self._recovering
         assert recovering is not None
+        if not recovering.order():  # nobody holds anything, and nodes may still come: as with a first owner
+            self._recovering = None
+            return
         recovering.add_lost_nodes()
         decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
@@ -278,7 +281,7 @@ class Owner:
         if isinstance(command, NodeReady):
             self._keeper.ready(session, command.offer)
             if self._recovering is not None:
-                self._recovering.node_changed()
+                self._recovering.node_ready(command.shape)
             return
         node = self._nodes.of(session)
         if node is None:
@@ -293,7 +296,7 @@ class Owner:
         for name in list(self._ending):
             self._session_ended(name, node)
         if self._recovering is not None:
-            self._recovering.node_changed()
+            self._recovering.node_lost(node.offer.name)
         if self._decider is None:
             return
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher

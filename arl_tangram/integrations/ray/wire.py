@@ -161,9 +161,15 @@ class Leave(NamedTuple):
 
 
 class NodeReady(NamedTuple):
-    """The node offers this from now on; everything that earlier incarnations of its agent left is removed."""
+    """The node offers this from now on; everything that earlier incarnations of its agent left is removed.
+
+    Attributes:
+        offer: what it has.
+        shape: the last one that it was told; of use to an owner that was started again and knows of no nodes.
+    """
 
     offer: NodeOffer
+    shape: Shape | None = None
 
 
 class SessionEnded(NamedTuple):
@@ -481,7 +487,7 @@ class Resume:
         charges: units of rates and budgets that calls of this session counted for that do not run any more, and how
             long ago they took them: dimension, units, age_s.
         offer: of an agent: what its node has now.
-        sessions: of an agent: the roster that it keeps.
+        sessions: of an agent: the roster that it keeps, and those that it is ending; None if it was told none.
     """
 
     shape: Shape | None
@@ -491,7 +497,7 @@ class Resume:
     waiting: tuple[Submit | Open, ...] = ()
     charges: tuple[tuple[int, int, float], ...] = ()
     offer: NodeOffer | None = None
-    sessions: tuple[str, ...] = ()
+    sessions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
