@@ -10,6 +10,7 @@ from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, no
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.testing import FakeLease, FakeManager, FakePool, FakeSandbox
+from arl_tangram.uninterrupted import settled, unstoppable
 
 CREATE_S = 1.0
 KILL_S = 0.2
@@ -102,6 +103,7 @@ class SlowSandbox(FakeSandbox):
         self.slow = manager
         self.lease: SlowLease | None = None
         self.left = False
+        self._closing: asyncio.Task[None] | None = None
         self.tasks: set[asyncio.Task[ExecResult]] = set()
 
     async def exec(
@@ -144,10 +146,14 @@ class SlowSandbox(FakeSandbox):
         self.left = False
 
     async def aclose(self) -> None:
-        if not self.closed:
+        if self._closing is None:
             self.closed = True
-            await self.kill()
-            self.slow.sandboxes.discard(self)
+            self._closing = unstoppable(self._close())
+        await settled(self._closing)
+
+    async def _close(self) -> None:
+        await self.kill()
+        self.slow.sandboxes.discard(self)
 
     async def _run(self, argv: tuple[str, ...], lease: SlowLease) -> ExecResult:
         started_s = asyncio.get_running_loop().time()
