@@ -287,6 +287,7 @@ class Shared(Calling):
         if not self._is_here():
             return await self._doorway.visit(lambda: self._ask(what, arguments))
         try:
+            arguments = {**arguments, "said": self._pump.unheard()}
             reply = await self._reached.owner.ask(self._session, what, arguments)
         except LineError as error:
             raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
@@ -294,6 +295,8 @@ class Shared(Calling):
 
     def _look(self, what: str, **arguments: Any) -> Any:
         """Ask the owner, and block for its answer."""
+        if self._is_here():  # else the loop goes on, and sends it itself
+            arguments["said"] = self._pump.unheard()
         try:
             reply = self._reached.owner.ask_now(self._session, what, arguments, LOOK_S)
         except LineError as error:

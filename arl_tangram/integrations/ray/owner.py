@@ -367,8 +367,11 @@ class Owner:
         try:
             if self._closed is not None:
                 raise self._closed
-            if self._roster.find(session) is None:
+            if (asking := self._roster.find(session)) is None:
                 raise self._roster.why_over(session)
+            said = arguments.get("said")
+            if isinstance(said, ClientFrame) and said.epoch == self._epoch:
+                asking.take(said)  # who asks sees what it has said before
             if what == "node_lost":
                 await self._keeper.suspect(arguments["name"])
                 return valued(None)

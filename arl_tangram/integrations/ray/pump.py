@@ -129,6 +129,10 @@ class Pump:
         self._sender.put(command)
         self._wake()
 
+    def unheard(self) -> ClientFrame | None:
+        """Return a frame with what the owner may not have yet, for whoever asks it otherwise; on the loop."""
+        return None if self._link is None else self._frame(self._link, *self._sender.unacked(), 0.0)
+
     async def aclose(self) -> None:
         """Leave: send what was posted, wait for a few seconds at most until the owner has it, and stop."""
         if self._lease_s and self._dead is None:

@@ -57,9 +57,7 @@ class Session:
 
     async def exchange(self, frame: ClientFrame, epoch: str) -> OwnerFrame:
         """Take a frame; answer after the next decision, or, if it listens, when there is something to say."""
-        self._acked(frame.ack)
-        for command in self._receiver.take(frame.first, frame.commands):
-            self._take(self, command)
+        self.take(frame)
         if frame.wait_s:
             await self._news(frame.wait_s)
         else:
@@ -76,6 +74,12 @@ class Session:
             if self._until_acked:
                 self._let_listen_again()
         return OwnerFrame(epoch, first, events, self._receiver.upto)
+
+    def take(self, frame: ClientFrame) -> None:
+        """Do what a frame says that was not said before."""
+        self._acked(frame.ack)
+        for command in self._receiver.take(frame.first, frame.commands):
+            self._take(self, command)
 
     async def until_acked(self) -> None:
         """Wait until it has all events so far, or is over."""
