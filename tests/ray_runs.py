@@ -23,9 +23,10 @@ class Program:
 
     def told(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        told = self.process.stdout.readline()
-        assert told, f"it ended with {self.process.wait(10)}"
-        return json.loads(told)
+        for told in self.process.stdout:
+            if told.startswith("{"):  # what Ray prints about dead actors is not for us
+                return json.loads(told)
+        raise AssertionError(f"it ended with {self.process.wait(10)}")
 
     def go_on(self, word: str = "") -> None:
         assert self.process.stdin is not None

@@ -283,7 +283,7 @@ _BENCHES = {
     ),
     "ray": _Bench(
         "what asking a shared runtime adds to an action",
-        "Measure actions through a shared runtime of a Ray cluster beside bare actor calls; exit 1 if a promise breaks.",
+        "Measure actions through a shared runtime of a cluster beside bare actor calls; exit 1 if a promise breaks.",
         shared.add_options,
         lambda found: shared.run(shared.read(found)),
     ),

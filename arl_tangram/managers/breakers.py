@@ -205,7 +205,7 @@ class Breakers:
         self, name: str, gate: _Gate, running: RunningAction, error: BaseException | None, now_s: float
     ) -> None:
         """Count how a call ended, unless its body has said so."""
-        if running.pending.id in gate.told or (error is not None and not _blames_the_backend(error)):
+        if running.pending.id in gate.told or (error is not None and not blames_the_backend(error)):
             return
         self._count(name, gate, running, now_s, failed=error is not None, reason=type(error).__name__)
 
@@ -262,5 +262,6 @@ class Breakers:
         )
 
 
-def _blames_the_backend(error: BaseException) -> bool:
+def blames_the_backend(error: BaseException) -> bool:
+    """Whether what a body raised may come from what is behind its quota."""
     return isinstance(error, Exception) and not isinstance(error, NOT_THE_BACKEND)

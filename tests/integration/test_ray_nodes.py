@@ -126,7 +126,7 @@ class Client:
     def _read(self) -> None:
         assert self.running.process.stdout is not None
         for line in self.running.process.stdout:
-            if line.endswith("}\n"):
+            if line.startswith("{") and line.endswith("}\n"):
                 self.told.append(json.loads(line))
 
     def kill(self) -> None:

@@ -107,20 +107,23 @@ async def call(tg: Shared, kind: int, for_s: float) -> str:
     return await within(tg, inside[kind - len(outside)], for_s)
 
 
+FAULTS = st.tuples(st.just("cut"), st.integers(0, 1), st.sampled_from([0.5, 5.0, 13.0, 30.0]))
+KILLS = st.tuples(st.just("kill"), st.just(0), st.sampled_from([0.0, 1.4, 5.0, 20.0]))
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("call"), st.integers(0, 5), st.sampled_from([0.0, 0.5, 3.0, 20.0])),
         st.tuples(st.just("call"), st.integers(0, 5), st.sampled_from([0.0, 0.5, 3.0, 20.0])),
         st.tuples(st.just("cancel"), st.integers(0, 1 << 16), st.just(0.0)),
         st.tuples(st.just("wait"), st.just(0), st.sampled_from([0.0, 0.01, 0.5, 2.0, 10.0])),
-        st.tuples(st.just("cut"), st.integers(0, 1), st.sampled_from([0.5, 5.0, 13.0, 30.0])),
+        FAULTS | KILLS,
     ),
-    min_size=1,
-    max_size=20,
+    max_size=12,
 )
+BUSY = [("call", kind, for_s) for kind in (0, 3, 4) for for_s in (8.0, 20.0, 30.0)]
 
 
 async def play(steps: list[tuple[str, int, float]], seed: int, loss: float, clients: int = 2) -> None:
+    """Let two clients do these steps while all that there is, is in use, over ways that lose so much."""
     USE.now.clear()
     USE.peak.clear()
     nodes = {name: [FakePool(cores=cores, memory_gib=8)] for name, cores in CORES.items()}
@@ -133,7 +136,7 @@ async def play(steps: list[tuple[str, int, float]], seed: int, loss: float, clie
         lines = [*world.lines.values(), *(world.line_of(tg) for tg in tgs)]
         for line in lines:
             line.way = random_ways(chance, loss=loss)
-        for what, which, how_s in steps:
+        for what, which, how_s in [*BUSY, ("wait", 0, 1.0), *steps]:
             if what == "call":
                 calls.append(asyncio.ensure_future(call(chance.choice(tgs), which, how_s)))
             elif what == "cancel" and calls:
@@ -151,16 +154,21 @@ async def play(steps: list[tuple[str, int, float]], seed: int, loss: float, clie
                     line.is_cut = False
 
                 mending.append(asyncio.ensure_future(mend()))
+            elif what == "kill":
+                world.kill_owner()
+                await asyncio.sleep(how_s)
+                world.start_owner()
         await asyncio.gather(*mending)
         for line in lines:
             line.way = straight
         _, left = await asyncio.wait(calls, timeout=2000) if calls else (set(), set())
         assert not left, f"some never end: {left}"
-        check(calls, cancelled, is_quiet=not loss and not mending)
+        check(calls, cancelled, is_quiet=not loss and not {"cut", "kill"} & {step[0] for step in steps})
         assert USE.now.total() == 0
-        await asyncio.sleep(LEASE_S + GRACE_S + 10)
+        await asyncio.sleep(2 * (LEASE_S + GRACE_S) + 10)
         await world.check_idle()
-        assert await tgs[0].run(search, 1.0) == "done"
+        for tg in tgs:
+            assert await tg.run(search, 1.0) == "done"
 
 
 def check(calls: list[asyncio.Task[str]], cancelled: set[asyncio.Task[str]], *, is_quiet: bool) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -92,7 +93,7 @@ async def _round(library: Library, name: str, clients: Sequence[Handle], size: S
 async def _all(library: Library, clients: Sequence[Handle], method: str, *arguments: Any) -> list[Any]:
     """Let all clients do something at once."""
     return await asyncio.gather(
-        *(library.answer(lambda client=client: getattr(client, method).remote(*arguments)) for client in clients)
+        *(library.answer(partial(getattr(client, method).remote, *arguments)) for client in clients)
     )
 
 

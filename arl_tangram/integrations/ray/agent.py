@@ -81,7 +81,7 @@ class NodeAgent:
         self._seats: NodeSeats | None = None
         self._offer: NodeOffer | None = None
         self._shape: Shape | None = None
-        self._roster: tuple[str, ...] = ()
+        self._roster: tuple[str, ...] | None = None
         self._tenants: dict[str, _Tenant] = {}
         self._tenancies = 0
         self._ended: dict[str, None] = {}
@@ -117,7 +117,7 @@ class NodeAgent:
             self._seats = NodeSeats(self._gpu, self.node, welcome.lease_s)
             self._gpu.listen(Teller(self._pump.post))
         self._is_ready = True
-        self._pump.post(NodeReady(offer))
+        self._pump.post(NodeReady(offer, self._shape))
         return offer
 
     async def call(self, request: AgentCall) -> AgentReply:
@@ -213,6 +213,7 @@ class NodeAgent:
     def _on_lost(self, error: TangramError) -> None:
         """The owner has given this node up, or will: end all, then offer the node anew."""
         self._is_ready = False
+        self._roster = None
         if self._clearing is None and self._closing is None:
             self._clearing = self._spawn(self._clear(error))
 
@@ -221,7 +222,7 @@ class NodeAgent:
         self._clearing = None
         if self._offer is not None and not self._pump.is_over:
             self._is_ready = True
-            self._pump.post(NodeReady(self._offer))
+            self._pump.post(NodeReady(self._offer, self._shape))
 
     def _resume(self) -> Resume:
         """Say what the node has to an owner that was started again, and end what that does not take over."""
@@ -229,7 +230,8 @@ class NodeAgent:
             self._seats.end_all(
                 OwnerLostError("the owner of the shared runtime was started again, without seats on GPUs")
             )
-        return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=self._roster)
+        known = None if self._roster is None else tuple(dict.fromkeys((*self._roster, *self._ending)))
+        return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=known)
 
     def _capacity(self, name: str, capacity: int) -> None:
         """There is more or less of a dimension of the manager."""

@@ -47,7 +47,7 @@ class AgentActor:
 
     async def call(self, request: bytes) -> bytes:
         """Do something for a client."""
-        agent = self._agent or await asyncio.shield(self._start)
+        agent = await asyncio.shield(self._start) if self._agent is None else self._agent
         return pickle.dumps(await agent.call(pickle.loads(request)), pickle.HIGHEST_PROTOCOL)
 
     async def cancel(self, session: str, number: int) -> None:

@@ -18,6 +18,7 @@ from arl_tangram.doorway import Doorway
 from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
 from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
@@ -29,6 +30,7 @@ from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import is_name
 from arl_tangram.model.statistics import Statistics
+from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -127,6 +129,8 @@ class Shared(Calling):
             {quota.name: quota for quota in shape.quotas},
         )
         workshop.gpu = self._gpus
+        if any(is_breaker(dimension.name) for dimension in shape.dimensions):
+            workshop.breakers = RemoteBreakers(post, self._remote)
         return workshop
 
     def _dispatcher(self) -> RemoteDispatcher:
@@ -256,9 +260,18 @@ class Shared(Calling):
         self._look("set_capacity", name=name, capacity=capacity)
 
     def statistics(self) -> Statistics:
-        """Return what waits, what runs, and what is used of each resource right now, by all processes."""
+        """Return what waits, what runs, and what is used of each resource right now, by all processes.
+
+        What lingers, and what waits to be tried again, is told of this process.
+        """
         self._check_opened()
-        return cast(Statistics, self._look("statistics"))
+        everywhere = cast(Statistics, self._look("statistics"))
+        lingering, again = self._doorway.do(self._own)
+        return replace(everywhere, lingering=lingering, waiting=everywhere.waiting + again)
+
+    def _own(self) -> tuple[tuple[str, ...], int]:
+        lingering = tuple(live.name for live in self._workshop.live.values() if live.lingering)
+        return lingering, len(self._workshop.retrying.waiting())
 
     def report(self) -> str:
         """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
@@ -274,6 +287,7 @@ class Shared(Calling):
         if not self._is_here():
             return await self._doorway.visit(lambda: self._ask(what, arguments))
         try:
+            arguments = {**arguments, "said": self._pump.unheard()}
             reply = await self._reached.owner.ask(self._session, what, arguments)
         except LineError as error:
             raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
@@ -281,6 +295,8 @@ class Shared(Calling):
 
     def _look(self, what: str, **arguments: Any) -> Any:
         """Ask the owner, and block for its answer."""
+        if self._is_here():  # else the loop goes on, and sends it itself
+            arguments["said"] = self._pump.unheard()
         try:
             reply = self._reached.owner.ask_now(self._session, what, arguments, LOOK_S)
         except LineError as error:

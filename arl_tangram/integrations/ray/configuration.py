@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike, fsdecode
 from typing import Any, cast
 
 from arl_tangram.setup import Setup
@@ -64,7 +64,7 @@ def words(value: object) -> str:
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, PathLike):
-        return repr(str(fspath(cast(Any, value))))
+        return repr(fsdecode(cast("PathLike[str]", value)))
     if isinstance(value, partial):
         made = cast(Any, value)
         parts = [words(made.func), *map(words, made.args), *(f"{name}={words(v)}" for name, v in made.keywords.items())]

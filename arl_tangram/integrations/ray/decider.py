@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher, watched
-from arl_tangram.errors import ConfigurationError, NodeLostError
+from arl_tangram.errors import BackendDownError, ConfigurationError, NodeLostError
+from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
 from arl_tangram.managers.manager import check_whole
@@ -31,11 +32,13 @@ class Decider:
     Attributes:
         core: decides.
         dispatcher: drives it.
+        breakers: those of the quotas, if any has one.
         shape: what there is now.
 
     Args:
         setup: what is declared.
         nodes: that there are; they get their numbers here.
+        refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
         on_shape: called when there is more or less of something.
         order: the names of nodes, as an earlier owner had numbered them.
 
@@ -43,7 +46,14 @@ class Decider:
         ConfigurationError: the nodes do not go together.
     """
 
-    def __init__(self, setup: Setup, nodes: Nodes, on_shape: Callable[[], None], order: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        nodes: Nodes,
+        refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
+        on_shape: Callable[[], None],
+        order: Sequence[str] = (),
+    ) -> None:
         self._setup = setup
         self._nodes = nodes
         self._on_shape = on_shape
@@ -66,6 +76,8 @@ class Decider:
         self.dispatcher = Dispatcher(self.core, Happened(self._summary, self._sink).tell)
         self.dispatcher.on_evicted = nodes.evicted
         self._summary.opened(self.dispatcher.time())
+        breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
+        self.breakers = OwnerBreakers(breakers, topology, self.dispatcher, refuse) if breakers else None
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
         self.shape = Shape(
             1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
@@ -174,12 +186,15 @@ class Decider:
                 for i, d in enumerate(core.topology.dimensions)
                 if not is_breaker(d.name)
             },
+            breakers={} if self.breakers is None else self.breakers.states(),
         )
 
     def report(self) -> str:
         """Return the text of the report."""
         self.dispatcher.tell()
-        return render(self._summary, now_s=self.dispatcher.now_s(), learned=self.core.durations.learned())
+        notes = () if self.breakers is None else self.breakers.notes()
+        learned = self.core.durations.learned()
+        return render(self._summary, now_s=self.dispatcher.now_s(), learned=learned, notes=notes)
 
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""

@@ -10,8 +10,10 @@ from typing import Protocol
 
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import InfrastructureError, NestedActionError, NoTrajectoryError, TangramError
+from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.wire import (
     Admitted,
+    Called,
     CalledOff,
     Close,
     Command,
@@ -21,6 +23,7 @@ from arl_tangram.integrations.ray.wire import (
     Expired,
     Finish,
     Granted,
+    Judged,
     Lend,
     Open,
     Pause,
@@ -28,6 +31,7 @@ from arl_tangram.integrations.ray.wire import (
     Refused,
     Resume,
     Resumed,
+    Said,
     SendBack,
     Settle,
     Submit,
@@ -110,6 +114,7 @@ class Holdings:
         seats: tells the node with the GPUs.
         tell: sends the client an event.
         interned: returns one object for all demands that are equal.
+        breakers: those of the quotas, if any has one.
     """
 
     def __init__(
@@ -118,13 +123,17 @@ class Holdings:
         dispatcher: Dispatcher,
         seats: SeatsTold,
         tell: Callable[[Event], None],
+        *,
         interned: Callable[[Demand], Demand],
+        breakers: OwnerBreakers | None = None,
     ) -> None:
         self.session = session
         self.tell = tell
         self._dispatcher = dispatcher
         self._seats = seats
         self._interned = interned
+        self._breakers = breakers
+        self._unjudged: dict[int, RunningAction] = {}
         self._demands: dict[int, Demand] = {}
         self._held: dict[int, Held] = {}
         self._past: dict[int, int] = {}
@@ -159,9 +168,11 @@ class Holdings:
                     self._close(held)
             case Finish(local, ran_s, unused):
                 if (held := self._running(local)) is not None:
+                    self._is_to_be_judged(held)
                     self._finish(held, ran_s, unused=unused)
             case SendBack(local):
                 if (held := self._running(local)) is not None:
+                    self._is_to_be_judged(held)
                     self._send_back(held)
             case Lend(local, cores):
                 if (held := self._running(local)) is not None:
@@ -176,6 +187,9 @@ class Holdings:
                 dispatcher.pause(dimension, for_s)
             case Ended():
                 self._note(command)
+            case Called() | Said() | Judged():
+                if self._breakers is not None:
+                    self._judge(self._breakers, command)
             case _:
                 raise ValueError(f"{command} is no command of a client")
 
@@ -206,6 +220,8 @@ class Holdings:
             parent,
             None if command.first_age_s is None else now_s - command.first_age_s,
         )
+        if self._breakers is not None and (error := self._breakers.refusal(pending.demand)) is not None:
+            raise error
         held = Held(self, command.id, pending)
         dispatcher.submit(pending, held)
         self._held[command.id] = held
@@ -261,6 +277,8 @@ class Holdings:
             dispatcher.unused(held.pending.id)
         self.forget(held)
         dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
+        if self._breakers is not None and held.running is not None and held.local not in self._unjudged:
+            self._breakers.over(held.running)
 
     def _send_back(self, held: Held) -> None:
         self._drop(held)
@@ -295,6 +313,37 @@ class Holdings:
             del self._past[next(iter(self._past))]
         if held.on_end is not None:
             held.on_end()
+
+    # Breakers.
+
+    def _is_to_be_judged(self, held: Held) -> None:
+        """Its client ends it, and says then how it went."""
+        if self._breakers is not None and held.running is not None and self._breakers.concerns(held.pending.demand):
+            self._unjudged[held.local] = held.running
+
+    def _judge(self, breakers: OwnerBreakers, command: Called | Said | Judged) -> None:
+        """Do what the client says of how calls go."""
+        held = self._held.get(command.id)
+        running = None if held is None else held.running
+        match command:
+            case Called() if running is not None:
+                breakers.called(running, command.quotas)
+            case Said() if running is not None:
+                breakers.said(running, command.quota, command.failed)
+            case Judged() if command.is_over:
+                if (ended := self._unjudged.pop(command.id, None)) is not None:
+                    breakers.judged(ended, command)
+            case Judged() if running is not None:
+                breakers.judged(running, command)
+            case _:
+                pass
+
+    def refuse_waiting(self, concerns: Callable[[Demand], bool], error: Callable[[], TangramError]) -> None:
+        """Refuse those calls that wait for something that is down."""
+        for held in self.all():
+            if held.waits and not held.is_trajectory and concerns(held.pending.demand):
+                self._dispatcher.withdraw(held.pending.id)
+                held.failed(error())
 
     def _note(self, command: Ended) -> None:
         """Take down the measurements of a call, in the owner's ids and time."""
@@ -355,7 +404,11 @@ class Holdings:
         self.tell(CalledOff(held.local, error))
 
     def end_waiting(self) -> None:
-        """Take out of the queue whatever waits."""
+        """Take out of the queue whatever waits, and wait for no word on what has ended."""
+        for running in self._unjudged.values():
+            assert self._breakers is not None
+            self._breakers.over(running)
+        self._unjudged.clear()
         for held in sorted(self._held.values(), key=lambda one: -one.pending.id):
             if held.waits:
                 self._dispatcher.withdraw(held.pending.id)

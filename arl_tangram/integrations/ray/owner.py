@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import (
+    BackendDownError,
     ConfigurationMismatchError,
     LeaseLostError,
     NodeLostError,
@@ -43,6 +44,7 @@ from arl_tangram.integrations.ray.wire import (
     Welcome,
 )
 from arl_tangram.integrations.ray.wire import Roster as RosterTold
+from arl_tangram.model.lifecycle import Demand
 from arl_tangram.setup import Setup
 
 GRACE_S = 5.0
@@ -192,15 +194,18 @@ class Owner:
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            self._decider = self._keeper.decider = Decider(self._settings.setup, self._nodes, self._reshaped)
+            self._decider = self._keeper.decider = self._new_decider()
         return self._decider
 
     def _recovered(self) -> None:
         """All is known that is held: decide from now on."""
         recovering = self._recovering
         assert recovering is not None
+        if not recovering.order():  # nobody holds anything, and nodes may still come: as with a first owner
+            self._recovering = None
+            return
         recovering.add_lost_nodes()
-        decider = Decider(self._settings.setup, self._nodes, self._reshaped, recovering.order())
+        decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
         self._recovering = None
@@ -211,10 +216,23 @@ class Owner:
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
 
+    def _new_decider(self, order: Sequence[str] = ()) -> Decider:
+        return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
+
+    def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
+        """What is behind a quota is down."""
+        for holdings in self._holdings.values():
+            holdings.refuse_waiting(concerns, error)
+
     def _new_holdings(self, session: Session) -> Holdings:
         assert self._decider is not None
         made = self._holdings[session.name] = Holdings(
-            session.name, self._decider.dispatcher, self._nodes, session.tell, self._decider.interned
+            session.name,
+            self._decider.dispatcher,
+            self._nodes,
+            session.tell,
+            interned=self._decider.interned,
+            breakers=self._decider.breakers,
         )
         return made
 
@@ -263,7 +281,7 @@ class Owner:
         if isinstance(command, NodeReady):
             self._keeper.ready(session, command.offer)
             if self._recovering is not None:
-                self._recovering.node_changed()
+                self._recovering.node_ready(command.shape)
             return
         node = self._nodes.of(session)
         if node is None:
@@ -278,7 +296,7 @@ class Owner:
         for name in list(self._ending):
             self._session_ended(name, node)
         if self._recovering is not None:
-            self._recovering.node_changed()
+            self._recovering.node_lost(node.offer.name)
         if self._decider is None:
             return
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
@@ -349,8 +367,11 @@ class Owner:
         try:
             if self._closed is not None:
                 raise self._closed
-            if self._roster.find(session) is None:
+            if (asking := self._roster.find(session)) is None:
                 raise self._roster.why_over(session)
+            said = arguments.get("said")
+            if isinstance(said, ClientFrame) and said.epoch == self._epoch:
+                asking.take(said)  # who asks sees what it has said before
             if what == "node_lost":
                 await self._keeper.suspect(arguments["name"])
                 return valued(None)

@@ -30,6 +30,7 @@ _GREETING_S = 10.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _GOODBYE_S = 5.0
+_EARLY_S = 0.001
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class Pump:
         self._pause: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_flushing = False
+        self._begun_s = 0.0
+        self._short = 0
         self._trouble = "no answer"
         self._dead: TangramError | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -125,6 +128,10 @@ class Pump:
         """Send a command with the next frame; if the session `is_over`, `on_lost` is told again, in a later turn."""
         self._sender.put(command)
         self._wake()
+
+    def unheard(self) -> ClientFrame | None:
+        """Return a frame with what the owner may not have yet, for whoever asks it otherwise; on the loop."""
+        return None if self._link is None else self._frame(self._link, *self._sender.unacked(), 0.0)
 
     async def aclose(self) -> None:
         """Leave: send what was posted, wait for a few seconds at most until the owner has it, and stop."""
@@ -170,8 +177,10 @@ class Pump:
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s
 
-    async def _join(self, before: _Link | None = None, resume: Resume | None = None) -> None:
-        """Begin a session after another one."""
+    async def _join(self, before: _Link | None = None, resume: Resume | None = None, *, pause_s: float = 0.0) -> None:
+        """Begin a session after another one, and a pause."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
         try:
             welcome, sent_s = await self._greet(before, resume)
         except LeaseLostError as error:
@@ -184,6 +193,7 @@ class Pump:
     def _begin(self, welcome: Welcome, sent_s: float) -> None:
         self._link = _Link(welcome.epoch, welcome.session, welcome.lease_s / BEATS)
         self._lease_s = welcome.lease_s
+        self._begun_s = self._now()
         self._bound(sent_s + welcome.lease_s)
         if self._on_begun is not None:
             self._on_begun(welcome)
@@ -206,7 +216,7 @@ class Pump:
         self._limit = self._loop.call_later(left_s, self._reach_limit, context=Context())
 
     def _reach_limit(self) -> None:
-        if self._now() < self._until_s:
+        if self._until_s - self._now() > _EARLY_S:
             self._bound(self._until_s)
         else:
             self._give_up()
@@ -228,7 +238,9 @@ class Pump:
             return
         self._lease_s = 0.0
         self._bound(self._now() + self._owner_timeout_s)
-        self._spawn(self._join())
+        is_short = self._now() < self._begun_s + _FIRST_PAUSE_S  # as if the owner will have none of us
+        self._short = self._short + 1 if is_short else 0
+        self._spawn(self._join(pause_s=_pause_s(self._short) if self._short else 0.0))
         self._on_lost(error)
 
     def _die(self, error: TangramError) -> None:

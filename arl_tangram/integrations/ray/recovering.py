@@ -35,7 +35,8 @@ class Recovering:
     """Gathers what sessions of the owner before hold.
 
     It ends when all clients that the nodes know have resumed, or the nodes have ended what they had. Those that have
-    not resumed within their lease have let go themselves.
+    not resumed within their lease have let go themselves. If no node knows the clients, as all were cut off too long,
+    that is waited for.
 
     Args:
         nodes: that are there so far.
@@ -50,6 +51,7 @@ class Recovering:
         self._clients: dict[str, Resumed] = {}
         self._known: set[str] = set()
         self._shape: Shape | None = None
+        self._has_roster = False
         self._is_late = False
         self._ending: dict[str, set[str]] = {}
         loop = asyncio.get_running_loop()
@@ -63,7 +65,9 @@ class Recovering:
 
     def node(self, resume: Resume) -> None:
         """The agent of a node has resumed; the node is among `nodes`."""
-        self._known.update(resume.sessions)
+        if resume.sessions is not None:
+            self._known.update(resume.sessions)
+            self._has_roster = True
         self._take_shape(resume.shape)
         self._look()
 
@@ -86,13 +90,22 @@ class Recovering:
         self._look()
 
     def session_ended(self, name: str, node: str) -> None:
-        """Nothing of a session is left on a node."""
+        """Nothing of a session is left on a node, which may have been told to end it by the owner before."""
+        if name not in self._ending and name not in self._clients:
+            self._end_on_nodes(name)
         if name in self._ending:
             self._ending[name].discard(node)
             self._look()
 
-    def node_changed(self) -> None:
-        """A node is there, or is lost."""
+    def node_ready(self, shape: Shape | None) -> None:
+        """A node is there, and nothing is left on it; it knows of other nodes."""
+        self._take_shape(shape)
+        self._look()
+
+    def node_lost(self, node: str) -> None:
+        """A node is lost: when it is there again, nothing is left on it of any session."""
+        for nodes in self._ending.values():
+            nodes.discard(node)
         self._look()
 
     def cancel(self) -> None:
@@ -128,7 +141,7 @@ class Recovering:
             return
         if not self._is_late:
             expected = None if self._shape is None else {offer.name for offer in self._shape.nodes}
-            if not expected or not expected <= alive or self._missing():
+            if not expected or not self._has_roster or not expected <= alive or self._missing():
                 return
         self._timer.cancel()
         self.over.set()

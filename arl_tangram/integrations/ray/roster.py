@@ -57,9 +57,7 @@ class Session:
 
     async def exchange(self, frame: ClientFrame, epoch: str) -> OwnerFrame:
         """Take a frame; answer after the next decision, or, if it listens, when there is something to say."""
-        self._acked(frame.ack)
-        for command in self._receiver.take(frame.first, frame.commands):
-            self._take(self, command)
+        self.take(frame)
         if frame.wait_s:
             await self._news(frame.wait_s)
         else:
@@ -73,14 +71,29 @@ class Session:
         first, events = self._sender.unacked()
         if not frame.wait_s:
             self._answered = max(self._answered, first + len(events) - 1)
+            if self._until_acked:
+                self._let_listen_again()
         return OwnerFrame(epoch, first, events, self._receiver.upto)
+
+    def take(self, frame: ClientFrame) -> None:
+        """Do what a frame says that was not said before."""
+        self._acked(frame.ack)
+        for command in self._receiver.take(frame.first, frame.commands):
+            self._take(self, command)
 
     async def until_acked(self) -> None:
         """Wait until it has all events so far, or is over."""
         if self.ended is None and self._sender.upto < self._sender.last:
             acked = self._loop.create_future()
             self._until_acked.append((self._sender.last, acked))
+            if self._answered >= self._sender.last:
+                self._let_listen_again()
             await acked
+
+    def _let_listen_again(self) -> None:
+        """Answer those who listen: what an exchange has taken along is acknowledged with the next frame only."""
+        for news in self._listening:
+            _end(news)
 
     def end(self, error: TangramError) -> None:
         """It is over: whatever it sends is answered with that."""

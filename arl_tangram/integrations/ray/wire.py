@@ -115,6 +115,37 @@ class Pause(NamedTuple):
     for_s: float
 
 
+class Called(NamedTuple):
+    """A running call, which takes of quotas with breakers, waits for one that takes of these."""
+
+    id: int
+    quotas: tuple[str, ...]
+
+
+class Said(NamedTuple):
+    """A body has said how a call of a quota went; None if its end says nothing about that."""
+
+    id: int
+    quota: str
+    failed: bool | None
+
+
+class Judged(NamedTuple):
+    """How a call went that takes of quotas with breakers.
+
+    Attributes:
+        id: of the call; its units may be back.
+        is_over: whether it has ended; if not, only its caller has an answer.
+        failed: whether what is behind the quota may be to blame; None if its end says nothing about that.
+        reason: the type of the error.
+    """
+
+    id: int
+    is_over: bool
+    failed: bool | None
+    reason: str
+
+
 class Ended(NamedTuple):
     """The caller of an action has its answer; `submitted_at_s` of the measurements is the age at that moment."""
 
@@ -130,9 +161,15 @@ class Leave(NamedTuple):
 
 
 class NodeReady(NamedTuple):
-    """The node offers this from now on; everything that earlier incarnations of its agent left is removed."""
+    """The node offers this from now on; everything that earlier incarnations of its agent left is removed.
+
+    Attributes:
+        offer: what it has.
+        shape: the last one that it was told; of use to an owner that was started again and knows of no nodes.
+    """
 
     offer: NodeOffer
+    shape: Shape | None = None
 
 
 class SessionEnded(NamedTuple):
@@ -178,7 +215,7 @@ class DeviceCapacity(NamedTuple):
 
 Command = (
     Declare | Submit | Open | Withdraw | Close | Finish | SendBack | Lend | Reclaim | Settle | Pause | Ended
-    | Leave
+    | Called | Said | Judged | Leave
     | NodeReady | SessionEnded | NodeCapacity | Restored | RestoreFailed | ServiceLost | DeviceCapacity
 )  # fmt: skip
 
@@ -288,7 +325,8 @@ class Roster(NamedTuple):
 
 
 Event = (
-    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped | EndSession | Take | Drop | Evict | Resize | Roster
+    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped
+    | EndSession | Take | Drop | Evict | Resize | Roster
 )  # fmt: skip
 
 
@@ -449,7 +487,7 @@ class Resume:
         charges: units of rates and budgets that calls of this session counted for that do not run any more, and how
             long ago they took them: dimension, units, age_s.
         offer: of an agent: what its node has now.
-        sessions: of an agent: the roster that it keeps.
+        sessions: of an agent: the roster that it keeps, and those that it is ending; None if it was told none.
     """
 
     shape: Shape | None
@@ -459,7 +497,7 @@ class Resume:
     waiting: tuple[Submit | Open, ...] = ()
     charges: tuple[tuple[int, int, float], ...] = ()
     offer: NodeOffer | None = None
-    sessions: tuple[str, ...] = ()
+    sessions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

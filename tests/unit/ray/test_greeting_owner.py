@@ -80,3 +80,12 @@ async def test_what_is_resumed_too_late_is_refused() -> None:
         late = greeting(ABOUT, "t1", epoch="before", session="client-before-1", resume=Resume(None))
         with pytest.raises(LeaseLostError):
             read_answer(await shared.owner.hello(late))
+
+
+@virtual
+async def test_a_client_is_welcome_at_once_whatever_the_nodes_are_doing() -> None:
+    async with world() as shared:
+        before_s = asyncio.get_running_loop().time()
+        clients = [shared.client() for _ in range(4)]
+        await asyncio.gather(*(client.start() for client in clients))
+        assert asyncio.get_running_loop().time() == before_s

@@ -1,0 +1,149 @@
+"""The breakers of a shared runtime, which live at the owner: clients tell how calls go, the owner refuses or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from arl_tangram.deciding import Deciding
+from arl_tangram.dispatch import Dispatcher
+from arl_tangram.errors import BackendDownError, ShutdownError
+from arl_tangram.integrations.ray.wire import Called, Command, Judged, Said
+from arl_tangram.managers.breaker import Breaker
+from arl_tangram.managers.breakers import Breakers, blames_the_backend
+from arl_tangram.model.lifecycle import Demand, RunningAction
+from arl_tangram.model.topology import Topology
+
+
+class RemoteBreakers:
+    """The breakers as a client sees them; a `BreakerCalls`.
+
+    Args:
+        post: sends a command to the owner.
+        dispatcher: knows which quotas have one.
+    """
+
+    def __init__(self, post: Callable[[Command], None], dispatcher: Deciding) -> None:
+        self._post = post
+        self._dispatcher = dispatcher
+
+    def refusal(self, quotas: Iterable[tuple[str, int]], now_s: float) -> BackendDownError | None:
+        """Nothing: the owner refuses calls when they are submitted."""
+        return None
+
+    def called(
+        self,
+        caller: RunningAction,
+        holds: Iterable[tuple[str, int]],
+        takes: Iterable[tuple[str, int]],
+        now_s: float,
+    ) -> None:
+        """Tell the owner that a running call waits for another one."""
+        if self._have(holds) and (names := self._have(takes)):
+            self._post(Called(caller.pending.id, names))
+
+    def say(self, running: RunningAction, name: str, now_s: float, *, failed: bool | None) -> None:
+        """Tell the owner what a body says of a call."""
+        if self._have([(name, 0)]):
+            self._post(Said(running.pending.id, name, failed))
+
+    def answered(
+        self,
+        running: RunningAction,
+        quotas: Iterable[tuple[str, int]],
+        error: BaseException | None,
+        now_s: float,
+    ) -> None:
+        """Tell the owner that a caller has its answer, and the body has not ended."""
+        self._judge(running, quotas, error, is_over=False)
+
+    def ended(
+        self,
+        running: RunningAction,
+        quotas: Iterable[tuple[str, int]],
+        error: BaseException | None,
+        now_s: float,
+    ) -> None:
+        """Tell the owner how a call ended that has given its units back."""
+        self._judge(running, quotas, error, is_over=True)
+
+    def _judge(
+        self, running: RunningAction, quotas: Iterable[tuple[str, int]], error: BaseException | None, *, is_over: bool
+    ) -> None:
+        if self._have(quotas):
+            failed = None if error is not None and not blames_the_backend(error) else error is not None
+            self._post(Judged(running.pending.id, is_over, failed, type(error).__name__))
+
+    def _have(self, quotas: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+        """Return the names of those that have a breaker."""
+        known = self._dispatcher.topology.quotas
+        return tuple(name for name, _ in quotas if known[name][0].breaker)
+
+
+class OwnerBreakers:
+    """The breakers at the owner.
+
+    Args:
+        declared: by the name of a quota.
+        topology: the dimensions.
+        dispatcher: the scheduler.
+        refuse: ends all calls that wait and for whose demand that is true, with the error that it makes.
+    """
+
+    def __init__(
+        self,
+        declared: Mapping[str, Breaker],
+        topology: Topology,
+        dispatcher: Dispatcher,
+        refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._masks = {
+            name: sum(1 << dimension for key in topology.quotas[name] for dimension in key.breaker) for name in declared
+        }
+
+        def refuse_those(quota: str, error: Callable[[], BackendDownError]) -> None:
+            refuse(lambda demand: bool(demand.dimensions & self._masks[quota]), error)
+
+        self._breakers = Breakers(declared, topology, dispatcher, refuse_those)
+
+    def concerns(self, demand: Demand) -> bool:
+        """Whether a demand takes of a quota with a breaker."""
+        return bool(self._quotas(demand))
+
+    def refusal(self, demand: Demand) -> BackendDownError | None:
+        """Return why a call cannot even wait, if so."""
+        return self._breakers.refusal(self._quotas(demand), self._dispatcher.now_s())
+
+    def called(self, caller: RunningAction, names: Iterable[str]) -> None:
+        """A running call waits for another one."""
+        held = self._quotas(caller.pending.demand)
+        self._breakers.called(caller, held, [(name, 0) for name in names], self._dispatcher.now_s())
+
+    def said(self, running: RunningAction, name: str, failed: bool | None) -> None:
+        """A body says how a call went."""
+        self._breakers.say(running, name, self._dispatcher.now_s(), failed=failed)
+
+    def judged(self, running: RunningAction, told: Judged) -> None:
+        """A caller has its answer, or a call has ended."""
+        error: Exception | None = None
+        if told.failed:
+            error = type(told.reason, (Exception,), {})()
+        elif told.failed is None:
+            error = ShutdownError("it says nothing of the backend")
+        tell = self._breakers.ended if told.is_over else self._breakers.answered
+        tell(running, self._quotas(running.pending.demand), error, self._dispatcher.now_s())
+
+    def over(self, running: RunningAction) -> None:
+        """A call is over of which nobody will say how it went."""
+        self.judged(running, Judged(running.pending.id, True, None, ""))
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each, by the name of its quota."""
+        return {name: str(state) for name, state in self._breakers.states(self._dispatcher.now_s()).items()}
+
+    def notes(self) -> list[str]:
+        """Return a line for each that is not closed."""
+        return self._breakers.notes(self._dispatcher.now_s())
+
+    def _quotas(self, demand: Demand) -> list[tuple[str, int]]:
+        return [(name, 0) for name, mask in self._masks.items() if demand.dimensions & mask]
