@@ -10,7 +10,9 @@ import json
 import os
 import random
 import sys
+import threading
 import time
+import types
 from functools import partial
 from typing import Any
 
@@ -122,6 +124,39 @@ async def expect_error(name: str) -> None:
             tell(error=None)
     except tangram.TangramError as error:
         tell(error=type(error).__name__, text=str(error))
+
+
+class OddError(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("odd")
+        self.lock = threading.Lock()
+
+
+def odd_pool() -> list[tangram.LocalPool]:
+    raise OddError
+
+
+def too_large_pool() -> list[tangram.LocalPool]:
+    return [tangram.LocalPool(cores=4096)]
+
+
+async def share_wrong(name: str, kind: str) -> None:
+    """Share what cannot be opened: tell the error, and whether anything of it is left."""
+    join()
+    factory, nodes = quotas, None
+    if kind == "missing":  # a module that only this process can import
+        sys.modules["only_here"] = module = types.ModuleType("only_here")
+        exec("import arl_tangram as t\ndef pools(): return t.Tangram(t.Quota('q', concurrency=1))", module.__dict__)  # noqa: S102 - a module that is no file
+        factory = module.pools
+    else:
+        nodes = [Node("a", {"odd": odd_pool, "large": too_large_pool}[kind])]
+    try:
+        async with share(factory, name=name, nodes=nodes):
+            tell(error=None)
+    except tangram.TangramError as error:
+        tell(error=type(error).__name__, text=str(error), left=connected(start=False).actor_names())
 
 
 async def pause(name: str) -> None:

@@ -115,6 +115,23 @@ def test_a_client_that_is_stopped_for_longer_than_its_lease_loses_what_it_had_an
         assert held.ended() == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("odd", "RemoteError", "OddError: odd"),
+        ("large", "ConfigurationError", "LocalPool(cores=4096)"),
+        ("missing", "OwnerLostError", "No module named 'only_here'"),
+    ],
+)
+def test_what_cannot_be_opened_on_a_node_is_told_and_leaves_no_actors(
+    kind: str, error: str, words: str, cluster: RayCluster
+) -> None:
+    found = told_by(cluster, "share_wrong", "wrong", kind)
+    assert found["error"] == error, found
+    assert words in found["text"]
+    assert [name for name in found["left"] if name.startswith("wrong@")] == []
+
+
 def _until_free(cluster: RayCluster) -> None:
     """Wait until the cores of who is stopped, or was killed, have gone to others: this takes both of them."""
     assert told_by(cluster, "use", "main", "1")["kept"] == 1
