@@ -245,9 +245,11 @@ class Owner:
         for node in self._nodes.alive():
             node.tell(told)
         if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
-            _, late = await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
-            for ack in late:
-                ack.cancel()
+            try:
+                await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+            finally:
+                for ack in acks:
+                    ack.cancel()
 
     # Frames.
 
