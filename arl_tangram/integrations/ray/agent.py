@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, NodeLostError, OwnerLostError, TangramError, UsageError
-from arl_tangram.integrations.ray.answers import raised, valued
+from arl_tangram.integrations.ray.answers import raised
+from arl_tangram.integrations.ray.going import Going
 from arl_tangram.integrations.ray.leases import Room
 from arl_tangram.integrations.ray.lines import OwnerLine
 from arl_tangram.integrations.ray.node_seats import NodeSeats, Teller
 from arl_tangram.integrations.ray.offering import managers_of, named_by, offer_of
 from arl_tangram.integrations.ray.pump import Pump
 from arl_tangram.integrations.ray.spool import Spool
-from arl_tangram.integrations.ray.tenancy import CORE_CALLS, Going, Tenancy
+from arl_tangram.integrations.ray.tenancy import CORE_CALLS, Tenancy
 from arl_tangram.integrations.ray.wire import (
     AgentCall,
     AgentReply,
@@ -46,7 +47,7 @@ from arl_tangram.managers.manager import CpuManager, CpuPool, GpuPool
 from arl_tangram.model.topology import resource_of
 from arl_tangram.uninterrupted import settled, unstoppable
 
-CALLS = (*CORE_CALLS, "seat", "serve", "resize")
+CALLS = (*CORE_CALLS, "seat", "serve")
 """What clients can ask."""
 _MOST_ENDED = 10_000
 _logger = logging.getLogger(__name__)
@@ -160,8 +161,6 @@ class NodeAgent:
         given, what = request.arguments, request.what
         if what in CORE_CALLS and tenant.tenancy is not None:
             return tenant.tenancy.calls[what](given)
-        if what == "resize" and self._cpu is not None:
-            return self._resize(self._cpu, given["name"], given["capacity"])
         if what == "seat" and self._seats is not None:
             return self._seats.ready(given["lease"])
         if what == "serve" and self._seats is not None:
@@ -173,10 +172,6 @@ class NodeAgent:
             self._set_capacity(cpu, name, capacity)
         except TangramError as error:
             _logger.warning("node %r keeps what it has of %s: %s", self.node, name, error)
-
-    async def _resize(self, cpu: CpuManager, name: str, capacity: int) -> AgentReply:
-        self._set_capacity(cpu, name, capacity)
-        return valued(None)
 
     def _set_capacity(self, cpu: CpuManager, name: str, capacity: int) -> None:
         """Let the pool have more or less of a dimension, by its name at the owner, who is told."""

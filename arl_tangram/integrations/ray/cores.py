@@ -15,10 +15,7 @@ from arl_tangram.integrations.ray.sandbox import RemoteSandbox
 from arl_tangram.integrations.ray.wire import LeaseTold, NodeOffer, Shape
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least
 from arl_tangram.model.statistics import LatencyStatistics
-from arl_tangram.model.topology import Dimension, node_of, resource_of
-
-RESIZE_S = 30.0
-"""Seconds that an agent has to resize its pool."""
+from arl_tangram.model.topology import Dimension, resource_of
 
 
 class RemoteCores:
@@ -96,27 +93,11 @@ class RemoteCores:
         check_least("shared pool", memory_bytes, min(least, default=0))
 
     def check_capacity(self, name: str, capacity: int) -> None:
-        """Raise: the pool of a node is resized by its agent; see `set_capacity`."""
+        """Raise: the pool of a node is resized by its agent, when the owner says so."""
         raise UsageError(f"{name} is shared: the agent of its node decides what it can be")
 
     def resize(self, name: str, capacity: int) -> None:
         """Nothing is counted here."""
-
-    async def set_capacity(self, name: str, capacity: int) -> None:
-        """Let a node have more or less of a dimension; its agent tells the owner.
-
-        Args:
-            name: of the dimension.
-            capacity: in integer units.
-
-        Raises:
-            ConfigurationError: there is no such dimension, or the node cannot have that.
-            NodeLostError: the node does not answer.
-        """
-        if all(name != dimension.name for dimension in self.dimensions()):
-            raise ConfigurationError(f"there is no {name!r}; there are {', '.join(d.name for d in self.dimensions())}")
-        number = next(number for number, offer in enumerate(self._shape.nodes) if offer.name == node_of(name))
-        await self._calls_of(number).do("resize", {"name": name, "capacity": capacity}, limit_s=RESIZE_S)
 
     def on_capacity(self, tell: Callable[[str, int], None]) -> None:
         """The agents tell the owner, and that tells the shape."""

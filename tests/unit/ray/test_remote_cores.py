@@ -23,7 +23,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.cores import RemoteCores
-from arl_tangram.integrations.ray.wire import NodeCapacity, NodeOffer
+from arl_tangram.integrations.ray.wire import NodeCapacity, NodeOffer, Resize
 from arl_tangram.managers.local.pool import LocalPool
 from arl_tangram.managers.manager import CpuLease
 from arl_tangram.model.topology import Dimension
@@ -376,22 +376,22 @@ async def test_a_session_that_is_over_ends_its_calls_at_once() -> None:
 
 
 @virtual
-async def test_capacity_is_set_at_the_node_and_told_to_the_owner() -> None:
+async def test_a_pool_is_resized_when_the_owner_says_so_and_it_is_told_what_there_is_then() -> None:
     async with bed() as b:
-        await b.cores.set_capacity("cpu", 1000)
+        b.owner.tell(Resize("cpu", 1000))
         assert await b.owner.until(NodeCapacity) == NodeCapacity("cpu", 1000)
         box = await b.cores.create_sandbox(image=None, memory_bytes=0)
         lease = b.cores.lease(2000, box)
         waiting = asyncio.create_task(box.exec(["true"]))
         await asyncio.sleep(1)
         assert not waiting.done()
-        await b.cores.set_capacity("cpu", 2000)
+        b.owner.tell(Resize("cpu", 0))  # which cannot be
+        b.owner.tell(Resize("cpu", 2000))
         assert (await waiting).exit_code == 0
         lease.release()
-        with pytest.raises(ConfigurationError, match="from 1, not 0"):
-            await b.cores.set_capacity("cpu", 0)
-        with pytest.raises(ConfigurationError, match="there is no 'gpu'; there are cpu, memory"):
-            await b.cores.set_capacity("gpu", 1)
+        assert [told.capacity for told in b.owner.told if isinstance(told, NodeCapacity)] == [1000, 2000]
+        with pytest.raises(UsageError, match="the agent of its node decides"):
+            b.cores.check_capacity("cpu", 1000)
 
 
 @virtual
@@ -401,7 +401,8 @@ async def test_cores_that_were_lent_are_had_back_from_a_pool_that_has_shrunk() -
         lease = b.cores.lease(2000, box)
         await box.exec(["true"])
         lease.release()
-        await b.cores.set_capacity("cpu", 1000)
+        b.owner.tell(Resize("cpu", 1000))
+        await b.owner.until(NodeCapacity)
         lease = b.cores.lease(2000, box, again=True)
         async with asyncio.timeout(1):
             assert (await box.exec(["true"])).exit_code == 0
