@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
 from agent_lines import AgentHost
-from arl_tangram import Tangram
+from arl_tangram import Quota, Tangram
 from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
@@ -24,6 +24,9 @@ from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.model.statistics import Statistics
 from lossy_lines import LossyLine, OwnerHost, Way, straight
+
+HERE = "here"
+"""The machine of the only node, which is that of the client."""
 
 
 class Line(LossyLine):
@@ -129,7 +132,7 @@ class SharedWorld:
     async def start_agent(self, name: str) -> None:
         """Start the agent of a node: the first one, or one in place of one that was killed."""
         self.lines[name] = Line(self, self.way)
-        agent = NodeAgent(name, self.pools[name], self.lines[name], node_id=name)
+        agent = NodeAgent(name, self.pools[name], self.lines[name], node_id=name or HERE)
         host = self.agents.setdefault(name, AgentHost(None))
         await agent.start()
         host.agent = agent
@@ -171,6 +174,21 @@ class SharedWorld:
             if d.used and not (name.startswith("quota:") and not name.endswith("/concurrency"))
         }
         assert (state.waiting, state.running, state.trajectories, held) == (0, 0, 0, {}), state
+
+
+@asynccontextmanager
+async def opened(*resources: Any, **options: Any) -> AsyncIterator[Shared]:
+    """Open a client of a shared runtime with one node, on this machine, where a test would open a `Tangram`."""
+    quotas = [one for one in resources if isinstance(one, Quota)]
+    pools = [one for one in resources if not isinstance(one, Quota)]
+    world = SharedWorld(*quotas, nodes={"": pools} if pools else {}, **options)
+    async with world as shared, shared.client(node_id=HERE) as tg:
+        yield tg
+        await shared.check_idle()
+        assert not tg._workshop.live
+        assert not tg._workshop.dispatcher.waiters()
+    for pool in resources:
+        assert getattr(pool, "is_whole", True), f"not everything came back to {pool}"
 
 
 async def settle(turns: int = 50) -> None:

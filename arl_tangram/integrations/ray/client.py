@@ -260,9 +260,18 @@ class Shared(Calling):
         self._look("set_capacity", name=name, capacity=capacity)
 
     def statistics(self) -> Statistics:
-        """Return what waits, what runs, and what is used of each resource right now, by all processes."""
+        """Return what waits, what runs, and what is used of each resource right now, by all processes.
+
+        What lingers, and what waits to be tried again, is told of this process.
+        """
         self._check_opened()
-        return cast(Statistics, self._look("statistics"))
+        everywhere = cast(Statistics, self._look("statistics"))
+        lingering, again = self._doorway.do(self._own)
+        return replace(everywhere, lingering=lingering, waiting=everywhere.waiting + again)
+
+    def _own(self) -> tuple[tuple[str, ...], int]:
+        lingering = tuple(live.name for live in self._workshop.live.values() if live.lingering)
+        return lingering, len(self._workshop.retrying.waiting())
 
     def report(self) -> str:
         """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""

@@ -22,6 +22,7 @@ def greeting(
     about: Mapping[str, Any],
     token: str,
     *,
+    turn: int = 0,
     epoch: str | None = None,
     session: str | None = None,
     resume: Resume | None = None,
@@ -31,6 +32,7 @@ def greeting(
     Args:
         about: who greets, in builtins: `kind` (`client` or `node`), `name`, `host`, `node_id` and the like.
         token: unique for what begins with it; a greeting that is sent again has the same.
+        turn: ascends over the greetings of one client with different tokens, as they may come in another order.
         epoch: of the owner whose session is resumed; None to begin anew.
         session: its name there, which it keeps.
         resume: what is held there.
@@ -42,6 +44,7 @@ def greeting(
         "python": platform.python_version(),
         "pid": os.getpid(),
         "token": token,
+        "turn": turn,
         "epoch": epoch,
         "session": session,
         "resume": None if resume is None else pickle.dumps(resume),

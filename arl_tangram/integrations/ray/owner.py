@@ -155,7 +155,10 @@ class Owner:
         name, recovering = message["session"], self._recovering
         if recovering is None or recovering.is_ended(name):
             raise LeaseLostError("the owner of the shared runtime was started again, and what was held is lost")
-        if (before := self._roster.find(name)) is not None:  # an answer was lost, and so was what it said since
+        before = self._roster.find(name)
+        if before is not None and before.about["turn"] > message["turn"]:
+            raise LeaseLostError("another greeting, which came before this one, was sent after it")
+        if before is not None:  # an answer was lost, and so was what it said since
             self._roster.end(before, LeaseLostError("this session was resumed"))
             recovering.resumes_again(name)
         session = self._new_session(message, name)
@@ -180,7 +183,7 @@ class Owner:
 
     def _new_session(self, message: Mapping[str, Any], name: str | None = None) -> Session:
         self._sessions += 1
-        about = {key: message.get(key) for key in ("kind", "name", "host", "pid", "node_id")}
+        about = {key: message.get(key) for key in ("kind", "name", "host", "pid", "node_id", "turn")}
         session = Session(name or f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
         self._roster.add(session, message["token"])
         return session

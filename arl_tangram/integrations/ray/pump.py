@@ -101,6 +101,7 @@ class Pump:
         self._pause: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_flushing = False
+        self._turn = 0
         self._begun_s = 0.0
         self._short = 0
         self._trouble = "no answer"
@@ -153,7 +154,7 @@ class Pump:
         """
         failures = 0
         epoch, session = (None, None) if before is None else (before.epoch, before.session)
-        message = greeting(self._about, uuid.uuid4().hex, epoch=epoch, session=session, resume=resume)
+        message = self._greeting(epoch=epoch, session=session, resume=resume)
         patience_s = min(_GREETING_S, self._lease_s / 3) if self._lease_s else _GREETING_S
         while True:
             sent_s = self._now()
@@ -172,10 +173,15 @@ class Pump:
             except LeaseLostError:  # the answer before was so late that the session has ended already
                 if resume is not None:
                     raise
-                message = greeting(self._about, uuid.uuid4().hex)
+                message = self._greeting()
                 continue
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s
+
+    def _greeting(self, **resumed: Any) -> dict[str, Any]:
+        """Return a new greeting."""
+        self._turn += 1
+        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, **resumed)
 
     async def _join(self, before: _Link | None = None, resume: Resume | None = None, *, pause_s: float = 0.0) -> None:
         """Begin a session after another one, and a pause."""
