@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from arl_tangram.bench.contenders import RAY
+from arl_tangram.bench.ray.figures import CONTENDERS
 
 
 def commands_with(text: str) -> list[str]:
@@ -23,6 +24,27 @@ def commands_with(text: str) -> list[str]:
         if text in line:
             found.append(line)
     return found
+
+
+def test_a_shared_runtime_is_measured_and_leaves_nothing_behind() -> None:
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+        figures = Path(folder) / "figures.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "arl_tangram", "bench", "ray", "--quick", "--json", str(figures)],
+            env=os.environ | {"TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        record = json.loads(figures.read_text())
+        assert {(row["name"], row["clients"]) for row in record["rows"]} == {
+            (name, clients) for name in CONTENDERS for clients in (1, 2)
+        }
+        assert all(row["p50_ms"] > 0 and row["per_s"] > 0 for row in record["rows"])
+        assert [path.name for path in Path(folder).iterdir()] == ["figures.json"]
+        assert commands_with(folder) == []
 
 
 def test_ray_is_measured_and_leaves_nothing_behind() -> None:

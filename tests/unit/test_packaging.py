@@ -36,11 +36,11 @@ def test_the_licence_is_named_and_there() -> None:
     assert "Apache License" in (ROOT / "LICENSE").read_text()
 
 
-def test_only_two_extras_are_heavy() -> None:
+def test_only_these_extras_are_heavy() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     assert not HEAVY & _names(PROJECT["project"]["dependencies"])
     found = {name: HEAVY & _names(needs) for name, needs in extras.items()}
-    assert found == {"demo": set(), "gpu": {"torch"}, "bench": {"ray"}}
+    assert found == {"demo": set(), "gpu": {"torch"}, "ray": {"ray"}, "bench": {"ray"}}
 
 
 def test_the_change_log_tells_of_this_version() -> None:
@@ -49,7 +49,7 @@ def test_the_change_log_tells_of_this_version() -> None:
 
 def test_importing_the_package_imports_no_optional_library() -> None:
     optional = HEAVY | {"pytest", "hypothesis"}
-    program = f"import sys, arl_tangram; print(sorted({optional!r} & set(sys.modules)))"
+    program = f"import sys, arl_tangram, arl_tangram.integrations.ray; print(sorted({optional!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
