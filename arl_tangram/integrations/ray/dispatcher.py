@@ -9,7 +9,7 @@ from functools import partial
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
-from arl_tangram.errors import InfrastructureError, TangramError
+from arl_tangram.errors import InfrastructureError, OwnerLostError, TangramError
 from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
@@ -78,6 +78,7 @@ class RemoteDispatcher:
         self._next_id = 0
         self._next_reclaim = 0
         self._is_stopped = False
+        self._is_adrift = False
 
     # What calls know.
 
@@ -111,14 +112,12 @@ class RemoteDispatcher:
     def submit(self, action: PendingAction, waiter: Waiter) -> None:
         """Queue a call."""
         held = self._held[action.id] = HeldHere(action, waiter)
-        self._declare(action.demand)
-        self._say(self._submit_of(held))
+        self._ask_for(held)
 
     def open(self, request: PendingAction, waiter: Waiter, *, group: str | None) -> None:
         """Queue a trajectory."""
         held = self._held[request.id] = HeldHere(request, waiter, is_trajectory=True, group=group)
-        self._declare(request.demand)
-        self._say(self._open_of(held))
+        self._ask_for(held)
 
     def withdraw(self, action_id: int) -> None:
         """Forget a waiting call or trajectory."""
@@ -230,6 +229,7 @@ class RemoteDispatcher:
         """All that was held is lost, and what waits is forgotten: a new session knows nothing of it."""
         held, self._held = list(self._held.values()), {}
         self._demands = Demands()
+        self._is_adrift = True
         self._charges.clear()
         for one in held:
             if one.waits:
@@ -296,14 +296,30 @@ class RemoteDispatcher:
             self._on_shape(shape)
 
     def renew(self, shape: Shape) -> None:
-        """Take the shape with which another session begins."""
-        self.shape = shape
+        """Take the shape with which another session begins, and ask for what was wanted meanwhile.
+
+        That was resolved by the old shape: it is refused if its dimensions are not those of the new one.
+        """
+        before, self.shape = self.shape, shape
         self._topology = Topology(shape.dimensions)
+        self._is_adrift = False
+        is_same = [d.name for d in before.dimensions] == [d.name for d in shape.dimensions]
+        for held in list(self._held.values()):
+            if is_same:
+                self._ask_for(held)
+            else:
+                error = OwnerLostError("the owner of the shared runtime was lost, and the pools are others by now")
+                self._forgotten(held).waiter.failed(error)
 
     # Commands.
 
+    def _ask_for(self, held: HeldHere) -> None:
+        if not self._is_adrift:
+            self._declare(held.pending.demand)
+            self._say(self._open_of(held) if held.is_trajectory else self._submit_of(held))
+
     def _say(self, command: Command) -> None:
-        if not self._is_stopped:
+        if not self._is_stopped and not self._is_adrift:
             self._post(command)
 
     def _declare(self, demand: Demand) -> None:
