@@ -9,7 +9,6 @@ import pytest
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.scheduling.gpu.eviction import make_eviction
-from arl_tangram.scheduling.gpu.patience import patience_of
 from arl_tangram.scheduling.gpu.places import Offer, Places
 from arl_tangram.scheduling.gpu.request import SeatRequest, Wait
 from property.gpu_rooms import nodes_of
@@ -269,16 +268,16 @@ def test_who_waits_to_be_placed_bars_placing_and_not_joining() -> None:
     assert small in [r.action_id for r in world.waiting]
 
 
-def test_joins_pass_until_the_restores_are_waited_for() -> None:
+def test_joins_pass_until_the_restores_are_waited_for_three_times() -> None:
     world = world_of(service_of("a", 60, places=99, restore_s=2.0), service_of("big", 90, restore_s=3.0))
     sits(world, "a")
     big = world.ask("big")
     assert world.decide() == []
-    assert world.next_look_s == 5.0, "its own restore, and that of a"
-    world.now = 4.9
+    assert world.next_look_s == 15.0, "three times its own restore, and that of a"
+    world.now = 14.9
     passing = world.ask("a")
     assert world.decide() == [passing]
-    world.now = 5.0
+    world.now = 15.0
     late = world.ask("a")
     assert world.decide() == [], "nobody joins any more"
     for action_id in list(world.seated):
@@ -362,6 +361,32 @@ def test_an_exclusive_one_that_is_there_claims_its_devices() -> None:
     assert waits in world.decide()
 
 
+def test_what_can_stay_beside_what_is_claimed_is_joined() -> None:
+    services = [service_of("a", 40, places=9), service_of("b", 40, places=9), service_of("c", 50)]
+    world = world_of(*services)
+    sits(world, "a", (1,), (1000.0,))
+    sits(world, "b", (1,), (5.0,))
+    asks = world.ask("c")
+    world.decide()
+    world.now = 50.0
+    joins, _ = world.ask("a"), world.ask("b")
+    assert world.decide() == [joins], "b has to go, and a has not"
+    world.rise(2)
+    assert world.decide() == [asks]
+
+
+def test_a_body_claims_all_that_is_on_its_devices() -> None:
+    world = world_of(service_of("a", 40, places=9), service_of("b", 40, places=9))
+    sits(world, "a")
+    sits(world, "b")
+    world.ask(None, (1,))
+    world.decide()
+    world.now = 50.0
+    for name in "ab":
+        world.ask(name)
+    assert world.decide() == []
+
+
 def test_a_claim_is_on_the_chunk_that_is_free_first() -> None:
     services = [service_of("a", 60), service_of("b", 60, places=9), service_of("c", 60)]
     world = world_of(*services, devices=2)
@@ -385,7 +410,7 @@ def test_each_of_two_that_wait_claims_in_its_time() -> None:
     world.decide()
     world.ask("d", priority=-1)
     world.decide()
-    for now, joined in ((3.9, "ab"), (4.0, "b"), (9.9, "b"), (10.0, "")):
+    for now, joined in ((11.9, "ab"), (12.0, "b"), (29.9, "b"), (30.0, "")):
         world.now = now
         asked = {name: world.ask(name) for name in "ab"}
         assert world.decide() == [asked[name] for name in joined]
@@ -397,18 +422,18 @@ def test_who_comes_first_takes_what_another_has_claimed_and_that_one_claims_anew
     services = [service_of("a", 60, places=99), service_of("b", 60, places=99)]
     services += [service_of("c", 60, restore_s=3.0), service_of("d", 60, restore_s=9.0)]
     world = world_of(*services, devices=2)
-    sits(world, "a", (1,), (10.0,))
-    sits(world, "b", (1,), (20.0,))
+    sits(world, "a", (1,), (20.0,))
+    sits(world, "b", (1,), (30.0,))
     late = world.ask("c")
     assert world.decide() == []
     early = world.ask("d", priority=-1)
     assert world.decide() == []
-    world.now = 5.0  # c, which would have to wait for a least, has claimed its device
+    world.now = 12.0  # c, which would have to wait for a least, has claimed its device
     behind = [world.ask("a"), world.ask("b")]
     assert world.decide() == behind[1:]
     world.rise(1)
     assert world.decide() == [early], "who comes first takes what is claimed"
-    world.now = 6.0  # and c claims the other
+    world.now = 13.0  # and c claims the other
     world.ask("b")
     assert world.decide() == []
     world.restored(Instance("d", 1))
@@ -467,11 +492,11 @@ def test_what_nobody_joins_is_left_to_nobody() -> None:
     assert seat == Seat(Chunk(0, 1), B, restores=True, evicts=(A,))
 
 
-def test_those_pass_who_waited_and_not_who_came_since() -> None:
-    world = world_of(service_of("a", 60, restore_s=0.1), service_of("b", 60, restore_s=0.1))
+def test_who_waits_is_served_before_what_serves_it_goes() -> None:
+    world = world_of(service_of("a", 60, restore_s=1.0), service_of("b", 60, restore_s=1.0))
     passes(world, "a")
     first = world.ask("b", (1,), (5.0,))
-    waited = [world.ask("a") for _ in range(3)]
+    waited = [world.ask("a") for _ in range(5)]
     came: list[int] = []
     while first in [request.action_id for request in world.waiting]:
         world.decide()
@@ -482,16 +507,7 @@ def test_those_pass_who_waited_and_not_who_came_since() -> None:
                 world.rise(action_id)
     still = [request.action_id for request in world.waiting]
     assert not set(waited) & set(still)
-    assert set(came) <= set(still)
-
-
-def test_patience_is_smiths_rule() -> None:
-    request = SeatRequest(1, "b", (1, 2), (8.0, 5.0))
-    waits = patience_of(request, 3.0, {"a"}, ["a", "b", "a", "c", "a"], places=1)
-    assert waits.others == 3
-    assert waits.most_s == 3 * (3.0 + 2 * 5.0) / 2, "three are delayed by 13 s each, or two by what is spent on them"
-    assert patience_of(request, 3.0, {"a"}, ["c"], places=1).most_s == 0.0
-    assert patience_of(request, 3.0, {"a"}, ["a", "b"], places=2).most_s == (3.0 + 5.0) / 2
+    assert set(came[1:]) <= set(still), "three times two restores, and one second in which it could be joined"
 
 
 def test_who_was_called_by_a_running_action_spares_nobody() -> None:
