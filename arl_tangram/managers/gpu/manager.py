@@ -277,6 +277,10 @@ class GpuManager:
             await finish_anyway(_closed(devices))
             raise
 
+    def is_lent(self, first: int, node: GpuNode) -> bool:
+        """Whether devices are there by the loan for which `lend` has returned these, and not by a later one."""
+        return self._nodes.node_at(first) is node and self._nodes.sites[first].is_open
+
     async def reclaim(self, first: int) -> None:
         """Close the devices that were lent, once what is still resident on them is evicted; nobody may use it.
 
@@ -287,9 +291,9 @@ class GpuManager:
                 to time, and at once when this is called again.
         """
         transitions = self._running()
-        sites = self._nodes.sites_of(first)
+        node, sites = self._nodes.node_at(first), self._nodes.sites_of(first)
         await self._stop_reclaiming(first)
-        if not sites[0].is_open:
+        if not self.is_lent(first, node):
             return
         tried: list[asyncio.Future[None]] = []
         for hosted in self._hosted.values():
