@@ -91,7 +91,9 @@ class ProcessBackend:
         path = {**os.environ, **declared.env}.get("PATH")
         look = partial(shutil.which, declared.launch[0], path=path)
         if await in_thread(look, anyio.CapacityLimiter(1)) is None:
-            raise ConfigurationError(f"{self.name}: there is no program {declared.launch[0]!r} to launch")
+            raise ConfigurationError(
+                f"ProcessService({self.name!r}): there is no program {declared.launch[0]!r} to launch"
+            )
         host_bytes = bytes_of_gib(declared.host_gib, self.name, ConfigurationError)
         if host_bytes:
             host.reserve(self.name, host_bytes * len(declared.dops))

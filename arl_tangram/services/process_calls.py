@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -55,18 +55,23 @@ class RunningServer:
         Cancelling gives up the answer; the server may go on computing.
 
         Args:
-            path: on the server.
+            path: on the server; it begins with `/`.
             body: sent as JSON, if it is not None.
             method: POST if there is a body, else GET, by default.
 
         Raises:
             ServiceLostError: the server has died, does not answer in time, is too busy, or answers that it has failed.
-            UsageError: it refuses the request (400 to 499).
+            UsageError: it refuses the request (400 to 499), or that is no path.
             EvictedServiceError: the action has ended.
         """
         what = f"{self.name}/{self.dop}"
         if self._is_over:
             raise EvictedServiceError(f"{what}: the action that had this service has ended")
+        if not isinstance(cast(object, path), str) or not path.startswith("/"):
+            raise UsageError(
+                f"{what}: call() takes a path of the server, which begins with '/', and what is sent to it as JSON; "
+                f"not {path!r:.100}"
+            )
         method = method or ("GET" if body is None else "POST")
         try:
             async with asyncio.timeout(self._call_s):

@@ -58,6 +58,11 @@ class TorchService:
     def __post_init__(self) -> None:
         what = f"TorchService({self.name!r})"
         service_name(self.name, what, ConfigurationError)
+        if not isinstance(self.load, type) and hasattr(self.load, "state_dict"):  # a module can be called, too
+            raise ConfigurationError(
+                f"{what}: load= takes a function that returns a new module each time, not the module itself, "
+                f"a {type(self.load).__name__}"
+            )
         if not callable(self.load):
             raise ConfigurationError(f"{what}: load= takes a function that returns a module, not {self.load!r}")
         object.__setattr__(self, "dops", _dops(self.dops, what))

@@ -249,6 +249,14 @@ async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) 
         await restoring
 
 
+@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}])
+async def test_what_is_no_path_is_sent_nowhere(path: Any, host: Callable[..., Any]) -> None:
+    service = await (await host(odd())).restored()
+    with pytest.raises(UsageError, match="takes a path of the server, which begins with '/'"):
+        await service.call(path, {})
+    assert (await service.call("/echo", {"n": 1}))["body"] == {"n": 1}
+
+
 async def test_closing_at_once_starts_nothing(host: Callable[..., Any]) -> None:
     hosted = await host(odd())
     restoring = asyncio.create_task(hosted.restored())
@@ -368,7 +376,9 @@ async def test_what_it_needs_is_told() -> None:
 
 async def test_what_cannot_be_hosted_is_refused() -> None:
     host = HostMemory(GIB)
-    with pytest.raises(ConfigurationError, match="judge: there is no program '/no/such/server' to launch"):
+    with pytest.raises(
+        ConfigurationError, match=r"ProcessService\('judge'\): there is no program '/no/such/server' to launch"
+    ):
         await odd(launch=["/no/such/server", "{port}"]).backend().open(host, [])
     with pytest.raises(ConfigurationError, match="judge"):
         await odd(host_gib=2).backend().open(host, [])

@@ -105,6 +105,7 @@ async def test_parts_that_share_a_tensor_are_refused() -> None:
         ({"name": ""}, "the name of a service"),
         ({"name": "a/b"}, "the name of a service"),
         ({"load": nn.Linear(1, 1).weight}, "load= takes a function"),
+        ({"load": nn.Linear(1, 1)}, "a new module each time, not the module itself, a Linear"),
         ({"dops": ()}, "dops= takes different numbers out of 1, 2, 4 and 8"),
         ({"dops": (3,)}, "dops="),
         ({"dops": (2, 2)}, "dops="),
