@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+CHUNK_SIZES = (1, 2, 4, 8)
+"""How many devices a chunk can have: a service that is on several, or a body that has some to itself."""
+
 
 class Instance(NamedTuple):
     """A service at one degree of parallelism; each dop is an instance of its own.
@@ -26,7 +29,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         first: the number of the first device, counted over all nodes of the pool.
-        size: 1, 2, 4 or 8.
+        size: one of `CHUNK_SIZES`.
     """
 
     first: int
@@ -112,10 +115,12 @@ class SeatNeed:
     Attributes:
         service: the service that it uses; None for one that has GPUs to itself.
         dops: on how many GPUs it may be, ascending; one number where there is no choice.
+        relative: the expected duration on each of them, relative to one GPU, as declared; empty where it is learned.
     """
 
     service: str | None
     dops: tuple[int, ...]
+    relative: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

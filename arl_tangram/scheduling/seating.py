@@ -33,7 +33,7 @@ from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.nesting import Nesting
 from arl_tangram.scheduling.queue import WaitingQueue, place
 from arl_tangram.scheduling.rounds import Rounds
-from arl_tangram.scheduling.seat_needs import timing
+from arl_tangram.scheduling.seat_needs import timing, with_gpus
 from arl_tangram.scheduling.starting import Starting
 
 _MOST_TOGETHER = 8
@@ -114,8 +114,9 @@ class Seating:
                 batch = self._batch(left, most, blocked, this)
                 seats = self._seats_for(batch, left, this)
                 for seat in seats:
-                    self._sit(left[0], seat, this)
-                    self._starting.start(left.popleft(), 0, this, seat)
+                    action = self._sit(left[0], seat, this)
+                    left.popleft()
+                    self._starting.start(action, 0, this, seat)
                 started += len(seats)
                 if len(batch) == len(seats):
                     most = _MOST_TOGETHER
@@ -159,13 +160,32 @@ class Seating:
         self.evict(this)
         return seats
 
-    def _sit(self, action: PendingAction, seat: Seat, this: Round) -> None:
+    def _sit(self, action: PendingAction, seat: Seat, this: Round) -> PendingAction:
+        """Give an action its seat; return it with what it holds then."""
         self.seats.sit(self.request(action), seat, this.now_s)
         if place(action) == this.unseated:
             this.unseated = None
         self._note_evicted(seat.evicts, this.now_s)
         if seat.restores and seat.instance is not None:
             self._where[seat.instance] = seat.chunk
+        return action if seat.instance is not None else self._with_gpus(action, seat.chunk.size)
+
+    def with_least(self, action: PendingAction) -> PendingAction:
+        """Return an action as it waits: with the least number of GPUs that it asks for."""
+        need = action.demand.seat
+        if need is None or need.service is not None or len(need.dops) == 1:
+            return action
+        return action._replace(demand=with_gpus(action.demand, self._gpu, need.dops[0]))
+
+    def _with_gpus(self, action: PendingAction, gpus: int) -> PendingAction:
+        """Count all GPUs that an action gets to itself; as a candidate it holds the least that it asks for."""
+        need = action.demand.seat
+        assert need is not None
+        if gpus == need.dops[0]:
+            return action
+        # Candidates without a seat still hold some, and devices that were reclaimed may be in use.
+        self._ledger.regain(self._gpu, gpus - need.dops[0])
+        return action._replace(demand=with_gpus(action.demand, self._gpu, gpus))
 
     def _waits(self, action_id: int, members: Iterable[PendingAction]) -> bool:
         return action_id in self._queue or any(action.id == action_id for action in members)
@@ -231,7 +251,7 @@ class Seating:
         demand = action.demand
         need = demand.seat
         assert need is not None
-        expected_s = self._durations.expected_curve(timing(demand.name, need.dops, demand.duration_s), action.key)
+        expected_s = self._durations.expected_curve(timing(demand.name, need, demand.duration_s), action.key)
         callers = () if action.parent is None else self._nesting.seated_callers_of(action)
         return SeatRequest(action.id, need.service, need.dops, expected_s, callers)
 
@@ -257,7 +277,7 @@ class Seating:
         self.look_at_all()
         if duration_s is not None and seat is not None and need is not None:
             dop = seat.chunk.size if seat.instance is None else seat.instance.dop
-            learned_by = timing(action.demand.name, need.dops, action.demand.duration_s)
+            learned_by = timing(action.demand.name, need, action.demand.duration_s)
             self._durations.observe(learned_by, action.key, dop * MILLI, duration_s)
 
     def restored(self, instance: Instance, took_s: float, now_s: float) -> None:

@@ -397,7 +397,7 @@ def test_declarations_that_cannot_work() -> None:
         tangram.action(service="a")(plain_body)
     with pytest.raises(DefinitionError, match="isolate='process'"):
         tangram.action(gpu=1)(plain_body)
-    with pytest.raises(DefinitionError, match="power of two"):
+    with pytest.raises(DefinitionError, match="takes 1, 2, 4 or 8, not 3"):
         tangram.action(gpu=3, isolate="process")(plain_body)
     with pytest.raises(DefinitionError, match="exclude each other"):
         tangram.action(service="a", gpu=1, isolate="process")(plain_body)
