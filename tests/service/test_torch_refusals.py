@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from arl_tangram.errors import (
@@ -17,6 +18,7 @@ from arl_tangram.errors import (
     MissingExtraError,
     ServiceLostError,
 )
+from arl_tangram.managers.gpu.packing import named_tensors
 from arl_tangram.services.modules.loading import takes_dop
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, Odd0, Slow, hosted, until
@@ -88,6 +90,45 @@ async def test_two_services_cannot_have_one_module() -> None:
         assert "TorchService('two'): load returned a module that is, or was, hosted already" in said
         said = await opening(TorchService("three", load=lambda: nn.Sequential(module)))
         assert "belongs to a service already" in said
+
+
+@pytest.mark.parametrize("is_resident", [False, True])
+async def test_two_services_cannot_share_a_part(is_resident: bool) -> None:
+    part, table = nn.Linear(1, 1), torch.ones(3)
+
+    class Sharing(nn.Module):
+        def __init__(self, shared: str) -> None:
+            super().__init__()
+            self.own = nn.Linear(1, 1)
+            if shared == "part":
+                self.part = part
+            else:
+                self.register_buffer("table", table)
+
+        def forward(self) -> float:
+            return sum(float(tensor.sum()) for tensor in named_tensors(self).values())
+
+    async with hosted(TorchService("one", load=lambda: nn.Sequential(Sharing("part"), Sharing("table")))) as one:
+        if is_resident:
+            await one.restore()
+        said = await opening(TorchService("two", load=lambda: Sharing("part")))
+        assert "TorchService('two'): 'part.weight' cannot be moved as bytes: it belongs to a service already" in said
+        said = await opening(TorchService("three", load=lambda: Sharing("table")))
+        assert "'table' cannot be moved as bytes: it belongs to a service already" in said
+        if is_resident:
+            await one.evict()
+
+
+async def test_what_was_refused_may_be_loaded_again() -> None:
+    module = nn.Linear(1, 1)
+    module.weight.grad = torch.ones(1, 1)
+    assert "'weight' cannot be moved as bytes: it has a gradient" in await opening(
+        TorchService("one", load=lambda: module)
+    )
+    module.zero_grad()
+    async with hosted(TorchService("one", load=lambda: module)) as service:
+        await service.restore()
+        await service.evict()
 
 
 async def test_parts_that_share_a_tensor_are_refused() -> None:
