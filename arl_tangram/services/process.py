@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +45,9 @@ class ProcessService:
         call_s: how long a call of an action may take.
         start_s: how long a start may take, until it is healthy.
         stop_s: how long it may take to end by itself after SIGTERM; then it is killed, with all that it started.
+        settle_s: how long the memory that it had taken when it was healthy may take to be free after its end; as long
+            as it is not, its room is given to nobody.
+        memory_of: measures what is free on a device with a given name; by default NVML does where there are GPUs.
 
     Raises:
         ConfigurationError: a value that is not possible.
@@ -65,6 +68,8 @@ class ProcessService:
     call_s: float = 600.0
     start_s: float = 600.0
     stop_s: float = 10.0
+    settle_s: float = 10.0
+    memory_of: Callable[[str], int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         what = f"ProcessService({self.name!r})"
@@ -75,7 +80,7 @@ class ProcessService:
         for name in ("gpu_gib", "host_gib"):
             bytes_of_gib(getattr(self, name), f"{what}: {name}", ConfigurationError)
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
-        for name in ("restore_s", "call_s", "start_s", "stop_s"):
+        for name in ("restore_s", "call_s", "start_s", "stop_s", "settle_s"):
             seconds(getattr(self, name), f"{what}: {name}", ConfigurationError)
         if cast(Any, self.exclusive) not in (True, False):
             raise ConfigurationError(f"{what}: exclusive= takes True or False, not {self.exclusive!r}")
