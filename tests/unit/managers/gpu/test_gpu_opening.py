@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -310,6 +311,12 @@ async def test_gpus_without_arenas_need_no_torch_and_take_no_memory(opened_gpus:
     for device in devices:
         await device.aclose()
     assert (await source.host_memory())._pinner is None
+
+
+async def test_a_gpu_of_which_torch_has_no_known_number_is_called_by_its_uuid() -> None:
+    (device,) = await machine(None, replace(gpu("GPU-0"), cuda_index=None)).open(shared=True, arenas=False)
+    assert (device.name, device.torch_name) == ("GPU-0", "GPU-0")
+    await device.aclose()
 
 
 @pytest.fixture
