@@ -115,6 +115,17 @@ async def test_what_is_resident_is_not_restored_again() -> None:
         assert now_s() == 3 * 2 + 2
 
 
+async def test_what_a_pool_of_gpus_has_is_not_set_by_hand() -> None:
+    """It would be told, and not be there; and lending sets it anew."""
+    async with Tangram(FakeGpuPool(FakeService("a", gib=60))) as tg:
+        for name in ("gpu", "service:a"):
+            for units in (1, 4):
+                with pytest.raises(ConfigurationError, match=rf"set_capacity\('{name}'\).*lend\(\).*max_concurrency"):
+                    tg.set_capacity(name, units)
+            assert tg.statistics().dimensions[name].capacity == 1
+        tg.set_capacity("threads", 4)
+
+
 @virtual
 async def test_more_services_than_fit_take_turns() -> None:
     names = [f"s{n}" for n in range(6)]
