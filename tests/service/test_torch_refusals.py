@@ -56,13 +56,14 @@ async def async_load() -> nn.Module:
         (nn.ReLU, r"has no parameters and no buffers to host"),
         (lambda: nn.LazyLinear(2), r"'weight' cannot be moved as bytes: it is a UninitializedParameter"),
         (lambda: nn.Linear(1, 1, device="meta"), r"'weight' cannot be moved as bytes: it is on the meta device"),
+        (lambda: torch.jit.trace(nn.Linear(1, 1), torch.ones(1)), r"load returned a module of TorchScript"),
         (lambda: nn.Linear(1024, 1024), r"'bad' needs .* GiB of host memory; of .* GiB .* are left"),
         (lambda: (nn.Linear(1, 1), []), r"load returned a tuple, not a torch.nn.Module"),
         (lambda dop: (nn.Linear(1, 1), [nn.Linear(1, 1)] * dop), r"load\(2\) must return 2 different submodules"),
         (lambda dop: (nn.Linear(1, 1), "parts"), r"load\(2\) returned a pair, but not of a module and its parts"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature", "ignore:`torch.jit")
 async def test_what_load_must_not_do_is_refused_in_words(load: Callable[..., Any], message: str) -> None:
     said = await opening(TorchService("bad", load=load, dops=(2,) if takes_dop(load) else (1,)))
     assert said.startswith("TorchService('bad')") or "host memory" in said

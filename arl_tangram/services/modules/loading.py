@@ -100,6 +100,11 @@ def _taken_apart(returned: object, what: str, dop: int | None) -> tuple[torch.nn
     if inspect.iscoroutine(returned):
         returned.close()
         raise ConfigurationError(f"{what}: load is an async function; it takes a plain one, which runs on a thread")
+    if isinstance(returned, torch.jit.ScriptModule):
+        raise ConfigurationError(
+            f"{what}: load returned a module of TorchScript, which cannot be refused calls while it is evicted; return "
+            f"the module that it was made of, or one that calls it"
+        )
     if isinstance(returned, torch.nn.Module):
         return returned, ()
     if dop is None or not _is_pair(returned):

@@ -1,11 +1,12 @@
 """Where a module keeps its parameters and buffers: which of them are others than when it was loaded, put back."""
 
-# The dicts in which a module keeps them have no public name, and looking through its attributes takes ten times as long.
+# The dicts in which a module keeps them have no public name, and each call looks through them.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, cast
 
 import torch
 
@@ -21,10 +22,11 @@ class Slots:
     """The parameters and buffers that a module has now, each where it is registered."""
 
     def __init__(self, module: torch.nn.Module) -> None:
+        parts = cast("Iterable[tuple[str, torch.nn.Module]]", module.named_modules())
         self._slots = [
             _Slot(f"{prefix}.{key}" if prefix else key, owner, key, tensor)
-            for prefix, part in module.named_modules()
-            for owner in (part._parameters, part._buffers)
+            for prefix, part in parts
+            for owner in _owners(part)
             for key, tensor in owner.items()
             if tensor is not None
         ]
@@ -39,3 +41,9 @@ class Slots:
         for slot in self._slots:
             if slot.owner.get(slot.key) is not slot.tensor:
                 slot.owner[slot.key] = slot.tensor
+
+
+def _owners(part: torch.nn.Module) -> list[dict[str, torch.Tensor | None]]:
+    owners: list[object] = [part._parameters, part._buffers]
+    # Those of TorchScript are no dicts, and nothing can be replaced in them.
+    return [cast("dict[str, torch.Tensor | None]", owner) for owner in owners if isinstance(owner, dict)]
