@@ -31,5 +31,6 @@ class Service(Protocol):
         Raises:
             ServiceLostError: the service has died.
             UsageError: the action that had it has ended.
+            WrongLoopError: another event loop runs here than that of the action.
         """
         ...

@@ -10,6 +10,7 @@ import httpx
 from arl_tangram.errors import EvictedServiceError, ServiceLostError, UsageError
 from arl_tangram.services.engine.probe import aborted
 from arl_tangram.services.launching import Server
+from arl_tangram.services.own_loop import OwnLoop
 
 _SHOWN = 400
 _BUSY = frozenset({408, 425, 429})  # refused for now, and not for what was asked
@@ -48,6 +49,7 @@ class RunningServer:
         self._client = client
         self._call_s = call_s
         self._is_over = False
+        self._loop = OwnLoop(name)
 
     async def call(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         """Send one request and return its answer, read as JSON where it is JSON, else its text.
@@ -63,8 +65,10 @@ class RunningServer:
             ServiceLostError: the server has died, does not answer in time, is too busy, or answers that it has failed.
             UsageError: it refuses the request (400 to 499), or that is no path.
             EvictedServiceError: the action has ended.
+            WrongLoopError: another event loop runs here than that of the action.
         """
         what = f"{self.name}/{self.dop}"
+        self._loop.check()
         if self._is_over:
             raise EvictedServiceError(f"{what}: the action that had this service has ended")
         if not isinstance(cast(object, path), str) or not path.startswith("/"):
@@ -78,6 +82,8 @@ class RunningServer:
                 response = await self._client.request(method, path, json=body)
         except TimeoutError:
             raise ServiceLostError(f"{what}: {method} {path} was not answered within {self._call_s:g} s") from None
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{what}: {path!r:.100} is no path: {error}") from error
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             ended = "" if self._server.is_alive else f"; {ended_words(what, self._server)}"
             raise ServiceLostError(

@@ -23,6 +23,7 @@ from arl_tangram.errors import (
     RestoreError,
     ServiceLostError,
     UsageError,
+    WrongLoopError,
 )
 from arl_tangram.managers.gpu.backend import Place, StillHeldError
 from arl_tangram.managers.gpu.fake_device import FakeDevice
@@ -130,6 +131,13 @@ async def test_it_sees_just_its_devices(host: Callable[..., Any]) -> None:
     assert [(each["CUDA_VISIBLE_DEVICES"], each["DOP"]) for each in told] == [("", "1"), ("GPU-2,GPU-3", "2")]
     assert told[0]["body"] == {"n": 1}
     assert one.url != two.url
+
+
+async def test_it_is_called_on_the_event_loop_of_its_action(host: Callable[..., Any]) -> None:
+    service = await (await host(odd())).restored()
+    with pytest.raises(WrongLoopError, match="belongs to another event loop"):
+        await asyncio.to_thread(asyncio.run, service.call("/echo", {"n": 1}))
+    await service.call("/echo", {"n": 1})
 
 
 async def test_nothing_of_it_is_left_when_it_is_evicted(host: Callable[..., Any]) -> None:
@@ -334,10 +342,10 @@ async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) 
         await restoring
 
 
-@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}])
+@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"])
 async def test_what_is_no_path_is_sent_nowhere(path: Any, host: Callable[..., Any]) -> None:
     service = await (await host(odd())).restored()
-    with pytest.raises(UsageError, match="takes a path of the server, which begins with '/'"):
+    with pytest.raises(UsageError, match=r"takes a path of the server|is no path"):
         await service.call(path, {})
     assert (await service.call("/echo", {"n": 1}))["body"] == {"n": 1}
 
