@@ -5,9 +5,10 @@ never given back before its action ends. Who gets none holds nothing, and blocks
 those behind it. If something has to be restored for it, which is not possible yet, nothing is restored for anybody
 behind it; joining what is there goes on, within the bounds that `gpu.seats` sets.
 
-That does not concern what running actions have called: what such a caller keeps, others may be waiting for, so that
-they would wait for each other. So these are seated whoever waits before them. One of them that waits for a restore
-bars those whom nobody has called, as any other does; else they might keep busy what has to go for it, for ever.
+What running actions have called is another matter: what such a caller keeps, others may be waiting for, so that they
+would wait for each other. So these are seated though others wait before them, but for a part of the time (`gpu.bars`);
+else they might keep busy what has to go for one that waits for a restore, for ever. Whoever waits for that bars those
+whom nobody has called all the time, whether it is a call itself or not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from arl_tangram.model.topology import GPU, Topology
 from arl_tangram.scheduling.candidates import Candidates
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.gpu.bars import bars_calls
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.ledger import Ledger
@@ -93,6 +95,7 @@ class Seating:
         self._refuse = refuse
         self._note = note
         self._where: dict[Instance, Chunk] = {}
+        self._since_s: dict[int, float] = {}  # when they were passed over first who wait for a restore
 
     # Candidates.
 
@@ -163,6 +166,7 @@ class Seating:
     def _sit(self, action: PendingAction, seat: Seat, this: Round) -> PendingAction:
         """Give an action its seat; return it with what it holds then."""
         self.seats.sit(self.request(action), seat, this.now_s)
+        self._since_s.pop(action.id, None)
         if place(action) == this.unseated:
             this.unseated = None
         self._note_evicted(seat.evicts, this.now_s)
@@ -213,7 +217,13 @@ class Seating:
 
     def _is_barred(self, action: PendingAction, this: Round) -> bool:
         """Whether somebody before it waits for a restore that concerns it."""
-        return this.unseated is not None and action.inherited is None and place(action) > this.unseated
+        if this.unseated is None or place(action) <= this.unseated:
+            return False
+        return action.inherited is None or bars_calls(self._waited_s(this.unseated[-1], this.now_s))[0]
+
+    def _waited_s(self, action_id: int, now_s: float) -> float:
+        """Return how long one has waited for a restore."""
+        return now_s - self._since_s.get(action_id, now_s)
 
     def _is_refused(self, action: PendingAction, this: Round) -> bool:
         """Let go of an action for which its service cannot be restored anywhere; return whether that is so."""
@@ -222,6 +232,7 @@ class Seating:
         if place(action) == this.unseated:
             this.unseated = None
         self._candidates.drop(action)
+        self._since_s.pop(action.id, None)
         this.original.pop(action.id, None)
         need = action.demand.seat
         assert need is not None
@@ -237,10 +248,20 @@ class Seating:
         upcoming = _Upcoming(lambda: self._upcoming(action, islice(left, 1, None)))
         wait = self.seats.pass_over(self.request(action), this.now_s, upcoming=upcoming)
         if wait.until_s is not None:
-            until_s = max(wait.until_s, this.now_s + _LEAST_S)
-            self._rounds.look_again_s[self._gpu] = min(until_s, self._rounds.look_again_s.get(self._gpu, until_s))
-        if wait.placing and (this.unseated is None or place(action) < this.unseated):
-            this.unseated = place(action)
+            self._look_again(wait.until_s, this.now_s)
+        if wait.placing:
+            since_s = self._since_s.setdefault(action.id, this.now_s)
+            if self._nesting.waiting:
+                self._look_again(since_s + bars_calls(this.now_s - since_s)[1], this.now_s)
+            if this.unseated is None or place(action) < this.unseated:
+                this.unseated = place(action)
+        else:
+            self._since_s.pop(action.id, None)
+
+    def _look_again(self, at_s: float, now_s: float) -> None:
+        """Look at those who wait for a seat at a time, though nothing has changed until then."""
+        at_s = max(at_s, now_s + _LEAST_S)
+        self._rounds.look_again_s[self._gpu] = min(at_s, self._rounds.look_again_s.get(self._gpu, at_s))
 
     def is_possible(self, action: PendingAction, kept: Collection[int]) -> bool:
         """Whether an action could ever sit while these others (their ids) keep their seats."""
@@ -304,6 +325,7 @@ class Seating:
     def forget(self, action_id: int) -> None:
         """An action waits no more for a seat."""
         self.seats.forget(action_id)
+        self._since_s.pop(action_id, None)
         self.look_at_all()
 
     def check(self, demand: Demand) -> None:

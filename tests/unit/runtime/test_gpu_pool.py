@@ -542,6 +542,29 @@ async def test_calls_whose_callers_keep_what_the_others_need_are_not_all_left_wa
         assert_idle(tg)
 
 
+@virtual
+async def test_rollouts_that_are_actions_do_not_keep_each_other_from_a_restore() -> None:
+    """All that uses a service is called by actions that use none; the judge is never idle."""
+    judge, teacher = use("judge", seconds=3), use("teacher")
+
+    @tangram.action()
+    async def rollout(call: Callable[..., Any]) -> float:
+        await call()
+        return now_s()
+
+    pool = FakeGpuPool(FakeService("judge", gib=60, max_concurrency=4), FakeService("teacher", gib=60, restore_s=2))
+    async with Tangram(pool) as tg, asyncio.TaskGroup() as tasks:
+        _ = tasks.create_task(rollout(judge))
+        await asyncio.sleep(1)
+        teaching = tasks.create_task(rollout(teacher))
+        for _ in range(100):
+            await asyncio.sleep(1)
+            _ = tasks.create_task(rollout(judge))
+        assert teaching.done()
+        assert teaching.result() < 40
+    assert_idle(tg)
+
+
 # Devices that are lent.
 
 

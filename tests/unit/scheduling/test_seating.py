@@ -81,6 +81,92 @@ def test_a_call_that_needs_a_restore_is_served_though_others_keep_what_is_there_
     raise AssertionError("it waits for ever")
 
 
+def parent(world: World) -> int:
+    """A running action without a seat, to call others."""
+    assert world.submit(world.demand(None, 0, 0.1, None))
+    world.decide()
+    assert world.next_id in world.running
+    return world.next_id
+
+
+def called(world: World, name: str, caller: int | None = None) -> int:
+    """A call of an action that has no seat, or of this one, which waits for it."""
+    caller = parent(world) if caller is None else caller
+    call = submitted(world, name, caller)
+    world.core.lend(caller, world.now)
+    world.lent.add(caller)
+    return call
+
+
+def go_on(world: World, seconds: float = 0.1) -> None:
+    """Let time pass, and do what is decided; what is restored is there at once."""
+    world.now += seconds
+    while world.decide() or world.restoring:
+        for instance in list(world.restoring):
+            world.restored(instance)
+
+
+def end(world: World, call: int) -> None:
+    """A call ends, and then its caller."""
+    caller = world.running[call].pending.parent
+    world.finish(call)
+    if caller is not None and not world.children.get(caller):
+        world.reclaim(caller)
+        go_on(world, 0.0)
+        world.finish(caller)
+
+
+@pytest.mark.parametrize("victim_is_called", [True, False])
+def test_calls_do_not_keep_one_that_came_long_before_from_a_restore(victim_is_called: bool) -> None:
+    """A call of another service is always there before the last one has ended."""
+    world = World(1, [service("x"), service("y", places=2)], "loss")
+    calls = [called(world, "y")]
+    go_on(world)
+    victim = called(world, "x") if victim_is_called else submitted(world, "x")
+    if not victim_is_called:
+        world.next_id += 1000  # a call stands where its caller stood, with a lead of so many places
+    for _ in range(300):
+        go_on(world)
+        if victim in world.running:
+            break
+        calls.append(called(world, "y"))
+        go_on(world)
+        if calls[0] in world.running and len(calls) > 1:
+            end(world, calls.pop(0))
+    assert victim in world.running, "others have kept it waiting for a minute"
+    assert world.now < 20
+    end(world, victim)
+    go_on(world)
+    assert set(calls) & world.running.keys(), "then it is their turn"
+
+
+def test_a_call_that_bars_others_is_not_waited_for_by_those_whom_it_waits_for() -> None:
+    """`first` has waited longest, for `user` to end, who waits for `holder`'s seat, who waits for a call on `y`."""
+    world = World(2, [service("x"), service("y", places=3), service("z"), service("w")], "loss")
+    early = parent(world)
+    user = submitted(world, "y")
+    go_on(world)
+    holder = submitted(world, "w")
+    go_on(world)
+    first = called(world, "x", early)
+    go_on(world)
+    for _ in range(40):  # until it bars calls
+        go_on(world)
+    wanted = called(world, "z", user)
+    needed = called(world, "y", holder)
+    assert world.seats.seat_of(needed) is None
+    for _ in range(600):
+        go_on(world)
+        for call in (needed, wanted, first):
+            if call in world.running:
+                end(world, call)
+        if not world.running:
+            break
+    assert not world.gave_up
+    assert not world.waiting
+    assert world.running.keys() == set()
+
+
 # Bodies with GPUs of their own, as many as there are of a range.
 
 
