@@ -13,6 +13,7 @@ import anyio
 import httpx
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError
+from arl_tangram.managers.gpu.arena import rounded
 from arl_tangram.managers.gpu.backend import Place, StillHeldError
 from arl_tangram.managers.gpu.device import Device
 from arl_tangram.managers.gpu.host_memory import HostMemory
@@ -29,8 +30,8 @@ from arl_tangram.services.process_memory import ServerMemory
 from arl_tangram.services.waiting import filled, free_port, healthy, listens
 from arl_tangram.uninterrupted import in_thread, unstoppable
 
-_ALIGNED = 512  # bytes: what arenas count in
 _CONNECT_LIMIT_S = 10.0
+_NOTICED_S = 0.5  # within which a death is noticed that has broken off a connection
 _KEPT_IDLE_S = 2.0  # below the 5 s after which many servers close a connection that nobody uses
 
 
@@ -46,6 +47,7 @@ class _Instance:
         memory: what it takes of them.
         is_resident: whether its end would be news.
         is_ending: whether it is being ended, by whoever decides that.
+        burial: at whose end the pool knows that it has died by itself.
     """
 
     url: str
@@ -55,6 +57,7 @@ class _Instance:
     memory: ServerMemory
     is_resident: bool = False
     is_ending: bool = False
+    burial: asyncio.Task[None] | None = None
 
 
 class ProcessBackend:
@@ -105,8 +108,8 @@ class ProcessBackend:
         if host_bytes:
             host.reserve(self.name, host_bytes * len(declared.dops))
             self._host = host
-        size = bytes_of_gib(declared.gpu_gib, self.name, ConfigurationError)
-        needs = Footprint(rounded := -(-size // _ALIGNED) * _ALIGNED, rounded)
+        size = rounded(bytes_of_gib(declared.gpu_gib, self.name, ConfigurationError))
+        needs = Footprint(size, size)
         if devices:
             self._memory_of = await self._gauge.open(devices)
         return HostedService(
@@ -166,7 +169,13 @@ class ProcessBackend:
         """Return what an action gets that uses this server."""
         instance = self._instances[dop]
         return RunningServer(
-            self.name, dop, instance.devices, instance.server, instance.client, call_s=self._declared.call_s
+            self.name,
+            dop,
+            instance.devices,
+            instance.server,
+            instance.client,
+            call_s=self._declared.call_s,
+            until_told=partial(_until_told, instance),
         )
 
     def end(self, service: Service) -> None:
@@ -220,7 +229,7 @@ class ProcessBackend:
 
     def _hear_of_end(self, dop: int, instance: _Instance) -> None:
         if instance.is_resident and not instance.is_ending:
-            task = unstoppable(self._bury(dop, instance))
+            task = instance.burial = unstoppable(self._bury(dop, instance))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
@@ -236,6 +245,13 @@ class ProcessBackend:
             self._forget(dop, instance)
             self._tell(dop, ServiceLostError(words))
         await instance.client.aclose()
+
+
+async def _until_told(instance: _Instance) -> None:
+    """Wait until the pool knows that a server has died, if it has; bounded."""
+    await asyncio.wait([instance.server.ended], timeout=_NOTICED_S)
+    if instance.burial is not None:
+        await asyncio.wait([instance.burial])
 
 
 def _ignore(dop: int, error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import httpx
@@ -23,6 +24,7 @@ class RunningServer:
         server: its processes.
         client: the connections to it; its base is where it answers.
         call_s: how long a call may take.
+        until_told: waits until the pool knows that the server has died, if it has.
 
     Attributes:
         name: the name that it was declared with.
@@ -40,6 +42,7 @@ class RunningServer:
         client: httpx.AsyncClient,
         *,
         call_s: float,
+        until_told: Callable[[], Awaitable[None]],
     ) -> None:
         self.name = name
         self.dop = dop
@@ -48,6 +51,7 @@ class RunningServer:
         self._server = server
         self._client = client
         self._call_s = call_s
+        self._until_told = until_told
         self._is_over = False
         self._loop = OwnLoop(name)
 
@@ -85,6 +89,7 @@ class RunningServer:
         except httpx.InvalidURL as error:
             raise UsageError(f"{what}: {path!r:.100} is no path: {error}") from error
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+            await self._until_told()  # this action keeps its seat until then, so that nobody is sent to what is dead
             ended = "" if self._server.is_alive else f"; {ended_words(what, self._server)}"
             raise ServiceLostError(
                 f"{what}: {method} {path} got no answer: {type(error).__name__} {error}{ended}"

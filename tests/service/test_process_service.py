@@ -211,6 +211,15 @@ async def test_an_eviction_that_meets_its_death_tells_nothing(host: Callable[...
     assert hosted.lost.empty()
 
 
+async def test_who_calls_one_that_dies_learns_of_it_after_the_pool(host: Callable[..., Any]) -> None:
+    """Until then its action keeps its seat, so that nobody else is sent to what is dead."""
+    hosted = await host(odd())
+    service = await hosted.restored()
+    with pytest.raises(ServiceLostError, match="its server ended with exit code 3"):
+        await service.call("/exit")
+    assert isinstance(hosted.lost.get_nowait()[1], ServiceLostError)
+
+
 async def test_one_that_cannot_be_killed_holds_its_memory(
     host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
