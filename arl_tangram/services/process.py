@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.gpu import checked_dops
 from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, whole
 
 if TYPE_CHECKING:
     from arl_tangram.services.process_backend import ProcessBackend
 
-_DOPS = (1, 2, 4, 8)
 PORT = "{port}"
 
 
@@ -76,7 +76,7 @@ class ProcessService:
         service_name(self.name, what, ConfigurationError)
         object.__setattr__(self, "launch", _words(self.launch, what))
         object.__setattr__(self, "env", _variables(self.env, what))
-        object.__setattr__(self, "dops", _dops(self.dops, what))
+        object.__setattr__(self, "dops", checked_dops(self.dops, what))
         for name in ("gpu_gib", "host_gib"):
             bytes_of_gib(getattr(self, name), f"{what}: {name}", ConfigurationError)
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
@@ -112,13 +112,6 @@ def _variables(value: object, what: str) -> Mapping[str, str]:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
-
-
-def _dops(value: object, what: str) -> tuple[int, ...]:
-    dops = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) and not isinstance(value, str) else ()
-    if not dops or any(isinstance(dop, bool) or dop not in _DOPS for dop in dops) or len(set(dops)) < len(dops):
-        raise ConfigurationError(f"{what}: dops= takes different numbers out of 1, 2, 4 and 8, not {value!r}")
-    return tuple(sorted(cast("tuple[int, ...]", dops)))
 
 
 def _check_url(service: ProcessService, what: str) -> None:

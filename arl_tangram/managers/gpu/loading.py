@@ -13,9 +13,7 @@ from arl_tangram.managers.gpu.backend import Backend
 from arl_tangram.managers.gpu.device import Device
 from arl_tangram.managers.gpu.host_memory import HostMemory
 from arl_tangram.managers.gpu.sizes import in_words
-from arl_tangram.model.gpu import Chunk, Footprint, GpuNode, HostedService
-
-LARGEST_CHUNK = 8
+from arl_tangram.model.gpu import Footprint, GpuNode, HostedService, chunks_of
 
 
 async def load(backends: Sequence[Backend], host: HostMemory, devices: Sequence[Device]) -> list[HostedService]:
@@ -112,7 +110,7 @@ def check(service: HostedService, nodes: Sequence[GpuNode], others: Sequence[Hos
                 if number < len(kept) and other.name != service.name:
                     kept[number] += dict(other.footprints)[dop].evicted_bytes
     for dop, needs in service.footprints:
-        chunks = [chunk for at, chunk in service.chunks if at == dop] or aligned(nodes, dop)
+        chunks = [chunk for at, chunk in service.chunks if at == dop] or chunks_of(nodes, dop)
         if not chunks:
             raise ConfigurationError(
                 f"service {service.name!r} with dop {dop} needs {dop} neighbouring devices, in whole groups of {dop}; "
@@ -132,17 +130,6 @@ def check(service: HostedService, nodes: Sequence[GpuNode], others: Sequence[Hos
                 f"service {service.name!r} with dop {dop} needs {in_words(needs.peak_bytes)} on each device; "
                 f"the most that there is, on {at}, is {in_words(room[best])}{beside}"
             )
-
-
-def aligned(nodes: Sequence[GpuNode], size: int) -> list[Chunk]:
-    """Return the chunks of a size that the nodes have, if that is a power of two up to 8."""
-    chunks: list[Chunk] = []
-    first = 0
-    for node in nodes:
-        if size in {1, 2, 4, LARGEST_CHUNK}:
-            chunks += [Chunk(first + at, size) for at in range(0, len(node.devices) - size + 1, size)]
-        first += len(node.devices)
-    return chunks
 
 
 def _counted(nodes: Sequence[GpuNode]) -> str:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from arl_tangram.managers.gpu.arena import ALIGNMENT, rounded
 from arl_tangram.managers.gpu.packable import STUB_SHAPE, extent, refuse_unpackable
 
-ALIGNMENT = 512
 _PIECE_WORDS = 1 << 17  # 1 MiB for each sum: pieces that have changed places are found, too
 
 
@@ -197,7 +197,7 @@ def _lay_out(tensors: Mapping[str, torch.Tensor]) -> tuple[_Layout, list[_Window
         _Lies(tuple(names[key]), _place(tensor, by_storage), tensor.dtype, tuple(tensor.shape), tensor.stride())
         for key, tensor in unique.items()
     )
-    size = windows[-1].offset + _aligned(windows[-1].size) if windows else 0
+    size = windows[-1].offset + rounded(windows[-1].size) if windows else 0
     return _Layout(lies, size), windows
 
 
@@ -219,7 +219,7 @@ def _windows(tensors: list[torch.Tensor]) -> list[_Window]:
     for key, storage in storages.items():
         for start, end in _merged(spans[key]):
             windows.append(_Window(storage, start, end - start, offset))
-            offset += _aligned(end - start)
+            offset += rounded(end - start)
     return windows
 
 
@@ -242,7 +242,3 @@ def _place(tensor: torch.Tensor, windows: Mapping[int, list[_Window]]) -> int:
     there = windows[tensor.untyped_storage()._cdata]
     window = there[bisect_right(there, start, key=lambda each: each.start) - 1]
     return window.offset + start - window.start
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
