@@ -13,7 +13,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from arl_tangram.errors import ConfigurationError, EvictedServiceError, RestoreError, ServiceLostError, UsageError
+from arl_tangram.errors import (
+    ConfigurationError,
+    EvictedServiceError,
+    RestoreError,
+    ServiceLostError,
+    UsageError,
+    WrongLoopError,
+)
 from arl_tangram.managers.gpu.backend import StillHeldError
 from arl_tangram.services.engine.probe import Probe
 from arl_tangram.services.vllm import VllmService
@@ -40,6 +47,16 @@ async def test_an_engine_sleeps_when_it_is_opened_and_answers_when_it_is_restore
 async def test_parameters_of_sleep_stand_in_the_url_and_requests_may_end_first() -> None:
     async with StandInVllm() as server, hosting(declare(server)):
         assert [each for each in server.log if "/sleep" in each] == ["POST /sleep?level=1&mode=wait"]
+
+
+async def test_it_is_called_on_the_event_loop_of_its_action() -> None:
+    async with StandInVllm() as server, hosting(declare(server)) as engine:
+        await engine.restore()
+        service = engine.backend.service(1)
+        with pytest.raises(WrongLoopError, match="belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, service.call("Hello"))
+        await service.call("Hello")
+        engine.backend.end(service)
 
 
 async def test_chat_and_other_routes() -> None:
@@ -74,10 +91,24 @@ async def test_a_call_that_makes_no_sense_is_not_sent(args: tuple[Any, ...]) -> 
         assert len(server.log) == sent
 
 
-@pytest.mark.parametrize("path", ["/sleep", "/wake_up?tags=weights", "/pause", "/collective_rpc"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sleep",
+        "/sleep/",
+        "/wake_up?tags=weights",
+        "/pause",
+        "/collective_rpc",
+        "/v1/../sleep",
+        "/%73leep#x",
+        "//sleep",
+    ],
+)
 async def test_no_action_may_put_it_to_sleep(path: str) -> None:
     async with StandInVllm() as server, hosting(declare(server)) as engine:
         await engine.restore()
+        with pytest.raises(UsageError, match="is no path"):
+            await engine.ask("/\0", {})
         with pytest.raises(UsageError, match="for the scheduler alone"):
             await engine.ask(path, {})
         with pytest.raises(UsageError, match="streams"):
