@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arl_tangram.errors import InfeasibleError, RestoreError, ServiceLostError
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.device import Region
 from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk

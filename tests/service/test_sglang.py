@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.probe import Probe
 from arl_tangram.services.sglang import SglangService
 from hosted_engine import declare, hosting, until

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from arl_tangram.errors import ConfigurationError, EvictedServiceError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.probe import Probe
 from arl_tangram.services.vllm import VllmService
 from hosted_engine import declare, hosting, until

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import torch
 
 from arl_tangram.errors import ConfigurationError, TangramError
-from arl_tangram.managers.gpu.packing import Packing, named_tensors
+from arl_tangram.services.modules.packing import Packing, named_tensors
 
 _hosted: WeakSet[torch.nn.Module] = WeakSet()
 _claiming = threading.Lock()
