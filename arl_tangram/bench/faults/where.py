@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import arl_tangram as tangram
-from arl_tangram.bench.faults_left import behind, inside
+from arl_tangram.bench.faults.left import behind, inside
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.labels import OWNER
 from arl_tangram.managers.docker.latency import LatencyMeter

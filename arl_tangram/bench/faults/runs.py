@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from arl_tangram.bench.faults_cases import Case, batches
-from arl_tangram.bench.faults_trainer import Row
-from arl_tangram.bench.faults_watch import Ending, TrainerProcess
-from arl_tangram.bench.faults_where import Where
+from arl_tangram.bench.faults.cases import Case, batches
+from arl_tangram.bench.faults.trainer import Row
+from arl_tangram.bench.faults.watch import Ending, TrainerProcess
+from arl_tangram.bench.faults.where import Where
 
 RUINED_AT_ONCE = 4
 """Trainers that only wait for their end: nothing is timed in them."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arl_tangram.bench.faults_actions import has_sandbox
-from arl_tangram.bench.faults_cases import (
+from arl_tangram.bench.faults.actions import has_sandbox
+from arl_tangram.bench.faults.cases import (
     BY_NAME,
     DEAF_S,
     ENDED_S,
@@ -23,9 +23,9 @@ from arl_tangram.bench.faults_cases import (
     Promise,
     chosen,
 )
-from arl_tangram.bench.faults_runs import Results, run_cases
-from arl_tangram.bench.faults_trainer import Row
-from arl_tangram.bench.faults_watch import Ending
+from arl_tangram.bench.faults.runs import Results, run_cases
+from arl_tangram.bench.faults.trainer import Row
+from arl_tangram.bench.faults.watch import Ending
 from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.machine_image import image_of_this_machine
 

@@ -86,7 +86,7 @@ class Case:
         infrastructure: whether that error is one to mask the sample for.
         timeout_s: of the body.
         answer_s: within which the caller is answered.
-        leaves: what stays, in the words of `faults_left`.
+        leaves: what stays, in the words of `left`.
         is_named: whether a body that blocks the loop is named in the log.
         is_closed: whether the runtime closes though the trainer ends.
     """

@@ -1,4 +1,4 @@
-"""The trainer that has the faults, run as `python -m arl_tangram.bench.faults_trainer [options] ROOT CASE...`.
+"""The trainer that has the faults, run as `python -m arl_tangram.bench.faults.trainer [options] ROOT CASE...`.
 
 It tells on standard output, one JSON object per line, which case begins, what came of it, and that its runtime is
 closed. Whoever started it bounds everything that can hold it up for ever.
@@ -17,10 +17,10 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 
 import arl_tangram as tangram
-from arl_tangram.bench.faults_actions import faulty, following, has_sandbox, memory_gib
-from arl_tangram.bench.faults_cases import BY_NAME, KILL_GRACE_S, Case, Promise
-from arl_tangram.bench.faults_left import VARIABLE, words
-from arl_tangram.bench.faults_where import Where
+from arl_tangram.bench.faults.actions import faulty, following, has_sandbox, memory_gib
+from arl_tangram.bench.faults.cases import BY_NAME, KILL_GRACE_S, Case, Promise
+from arl_tangram.bench.faults.left import VARIABLE, words
+from arl_tangram.bench.faults.where import Where
 from arl_tangram.model.topology import MEMORY, SANDBOXES
 
 LOOK_S = 0.002

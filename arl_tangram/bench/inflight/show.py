@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from arl_tangram.bench.inflight_lag import EVERY_S, LATE_S, SLOTS, Crowd, Lag
-from arl_tangram.bench.inflight_memory import Memory, Meter, Waiting
+from arl_tangram.bench.inflight.lag import EVERY_S, LATE_S, SLOTS, Crowd, Lag
+from arl_tangram.bench.inflight.memory import Memory, Meter, Waiting
 from arl_tangram.bench.machine import Machine
 
 _NAME = 40

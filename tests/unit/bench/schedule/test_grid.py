@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from arl_tangram.bench.grid import (
+from arl_tangram.bench.schedule.grid import (
     BURSTS,
     DECLARED,
     ELASTIC,

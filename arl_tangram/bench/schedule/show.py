@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from arl_tangram.bench.grid import CORES, KINDS, LEARNED_AFTER, WRONG_BY, Point
-from arl_tangram.bench.ratios import KnownRow, LearnedRow, geometric_mean
+from arl_tangram.bench.schedule.grid import CORES, KINDS, LEARNED_AFTER, WRONG_BY, Point
+from arl_tangram.bench.schedule.ratios import KnownRow, LearnedRow, geometric_mean
 from arl_tangram.simulate.workloads import MEAN_WORK_S
 
 _PLACE = 38

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arl_tangram.bench.gates import Gate
-from arl_tangram.bench.grid import (
+from arl_tangram.bench.schedule.grid import (
     DECLARED,
     ELASTIC,
     FIXED,
@@ -18,7 +18,7 @@ from arl_tangram.bench.grid import (
     Table,
     Task,
 )
-from arl_tangram.bench.ratios import geometric_mean, known_gates, known_rows, learned_gates, learned_rows
+from arl_tangram.bench.schedule.ratios import geometric_mean, known_gates, known_rows, learned_gates, learned_rows
 
 HERE = Point(0.3, (0.5, 0.9), 0.6)
 THERE = Point(1.0, (0.9, 1.0), 0.5, 64)

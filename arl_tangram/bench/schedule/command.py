@@ -13,10 +13,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arl_tangram.bench import schedule_show, show
+from arl_tangram.bench import show
 from arl_tangram.bench.gates import Gate
-from arl_tangram.bench.grid import Outcome, Table, Task, grid, run_task
-from arl_tangram.bench.ratios import KnownRow, LearnedRow, known_gates, known_rows, learned_gates, learned_rows
+from arl_tangram.bench.schedule import show as schedule_show
+from arl_tangram.bench.schedule.grid import Outcome, Table, Task, grid, run_task
+from arl_tangram.bench.schedule.ratios import KnownRow, LearnedRow, known_gates, known_rows, learned_gates, learned_rows
 
 SEEDS = (6, 7, 8, 9, 10)
 """Those on which results are published; the policies were tuned on 1 to 5."""

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from arl_tangram.bench.faults_cases import BLOCKED_S, ENDED_S, LARGE_S, NAMED_S, Case, Promise
-from arl_tangram.bench.faults_left import VARIABLE, marked
-from arl_tangram.bench.faults_trainer import Row
-from arl_tangram.bench.faults_where import Where
+from arl_tangram.bench.faults.cases import BLOCKED_S, ENDED_S, LARGE_S, NAMED_S, Case, Promise
+from arl_tangram.bench.faults.left import VARIABLE, marked
+from arl_tangram.bench.faults.trainer import Row
+from arl_tangram.bench.faults.where import Where
 
 START_S = 60.0
 LOOK_S = 0.02
 NAMED = "held the event loop"
-_TRAINER = (sys.executable, "-P", "-m", "arl_tangram.bench.faults_trainer")
+_TRAINER = (sys.executable, "-P", "-m", "arl_tangram.bench.faults.trainer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import arl_tangram as tangram
-from arl_tangram.bench import faults_bodies
-from arl_tangram.bench.faults_bodies import FAULTS, LONG_S
-from arl_tangram.bench.faults_cases import DEAF_S, Case, Kind
-from arl_tangram.bench.faults_left import VARIABLE
+from arl_tangram.bench.faults import bodies
+from arl_tangram.bench.faults.bodies import FAULTS, LONG_S
+from arl_tangram.bench.faults.cases import DEAF_S, Case, Kind
+from arl_tangram.bench.faults.left import VARIABLE
 from arl_tangram.managers.environment import SANDBOX_VARIABLE
 
 SMALL_GIB = 0.25
@@ -48,7 +48,7 @@ def in_a_small_process(fault: str) -> object:
 async def in_a_command(fault: str) -> tangram.ExecResult:
     """Execute a program that does it in the sandbox."""
     box = tangram.current_sandbox()
-    await box.write_file("fault.py", await asyncio.to_thread(Path(faults_bodies.__file__).read_bytes))
+    await box.write_file("fault.py", await asyncio.to_thread(Path(bodies.__file__).read_bytes))
     return await box.exec([sys.executable, "-I", "fault.py", fault], env=_mark())
 
 

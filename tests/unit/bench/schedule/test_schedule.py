@@ -7,9 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.bench import command, schedule, schedule_show
-from arl_tangram.bench.grid import DECLARED, ELASTIC, FIXED, INFORMED, LEARNED, PAPER, WRONG, Outcome, Table, Task
-from arl_tangram.bench.ratios import known_rows, learned_rows
+from arl_tangram.bench import command
+from arl_tangram.bench.schedule import command as schedule
+from arl_tangram.bench.schedule import show as schedule_show
+from arl_tangram.bench.schedule.grid import (
+    DECLARED,
+    ELASTIC,
+    FIXED,
+    INFORMED,
+    LEARNED,
+    PAPER,
+    WRONG,
+    Outcome,
+    Table,
+    Task,
+)
+from arl_tangram.bench.schedule.ratios import known_rows, learned_rows
 
 
 def made_up(task: Task, elastic_s: float = 1.8) -> Outcome:

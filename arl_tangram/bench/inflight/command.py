@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from arl_tangram.bench import inflight_show, show
+from arl_tangram.bench import show
 from arl_tangram.bench.gates import Gate
-from arl_tangram.bench.inflight_lag import MEAN_BODY_S, Crowd, Lag, measure_lag
-from arl_tangram.bench.inflight_memory import Memory, Meter, Waiting, measure_memory
+from arl_tangram.bench.inflight import show as inflight_show
+from arl_tangram.bench.inflight.lag import MEAN_BODY_S, Crowd, Lag, measure_lag
+from arl_tangram.bench.inflight.memory import Memory, Meter, Waiting, measure_memory
 from arl_tangram.bench.machine import read_machine
 
 R = TypeVar("R")

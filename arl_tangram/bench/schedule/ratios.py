@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from arl_tangram.bench.gates import Gate
-from arl_tangram.bench.grid import (
+from arl_tangram.bench.schedule.grid import (
     DECLARED,
     ELASTIC,
     FIXED,
