@@ -21,7 +21,7 @@ from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk
 from fake_services import MIB, FakeService, FakeSource
 from gpu_driver import Driver
-from unit.runtime.virtual import run_virtually, virtual
+from virtual_time import run_virtually, virtual
 
 SIZES = (5, 10, 17, 30, 44)
 

@@ -13,8 +13,8 @@ from arl_tangram import BodyCancelledError, InfrastructureError, QueueTimeout, Q
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.decisions import Decisions
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, virtual
+from counting_pools import CountingPool
+from virtual_time import VirtualLoop, run_virtually, virtual
 
 
 def now_s() -> float:

@@ -1,4 +1,4 @@
-"""Pools for these tests: they count, take virtual time where real ones take real time, and can fail on demand."""
+"""Pools that count, take virtual time where real ones take real time, and can fail on demand."""
 
 from __future__ import annotations
 

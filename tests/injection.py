@@ -10,8 +10,8 @@ from typing import Any
 
 from arl_tangram import Quota, Tangram
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, turns
+from counting_pools import CountingPool
+from virtual_time import VirtualLoop, run_virtually, turns
 
 
 @dataclass(eq=False)
