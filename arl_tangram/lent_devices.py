@@ -111,7 +111,7 @@ class LentDevices:
 
     async def _lend(self) -> None:
         self._first, node = await self._gpu.lend(self.devices)
-        self._dispatcher.lend_devices(self._first, node)
+        self._dispatcher.gpus.lend(self._first, node)
         self._on_change()
 
     async def _reclaim(self) -> None:
@@ -119,10 +119,10 @@ class LentDevices:
             first = self._first
             if first is None or self._gpu.is_closed:
                 return
-            self._dispatcher.reclaim_devices(first)
+            self._dispatcher.gpus.reclaim(first)
             self._on_change()
             try:
-                await self._dispatcher.until_clear(first)
+                await self._dispatcher.gpus.until_clear(first)
                 await finish_anyway(self._gpu.reclaim(first))
             except TangramError as error:
                 if self._dispatcher.is_stopped and not isinstance(error, ShutdownError):
