@@ -15,10 +15,9 @@ _CELL = 13
 
 def introduction(machine: Machine, in_flight: int, body_s: float) -> str:
     """Say what is measured, on what, and how."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
     busy = "This machine is busy with something else, which makes every lag longer.\n\n" if machine.is_busy else ""
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n\n{busy}"
+        f"{machine.in_words}\n\n{busy}"
         f"{in_flight:,} actions in flight in one process, garbage collector as by default, each measurement in a\n"
         "process of its own.\n"
         "Memory: bytes for each that waits, with the task of its caller; resident is the growth of the process,\n"
