@@ -112,7 +112,7 @@ class LentDevices:
 
     async def _lend(self) -> None:
         first, node = self._lent = await self._gpu.lend(self.devices)
-        self._dispatcher.lend_devices(first, node)
+        self._dispatcher.gpus.lend(first, node)
         self._on_change()
 
     async def _reclaim(self) -> None:
@@ -120,10 +120,10 @@ class LentDevices:
             if self._lent is None or not self._is_there(*self._lent):
                 return
             first, node = self._lent
-            self._dispatcher.reclaim_devices(first)
+            self._dispatcher.gpus.reclaim(first)
             self._on_change()
             try:
-                await self._dispatcher.until_clear(first)
+                await self._dispatcher.gpus.until_clear(first)
                 if self._is_there(first, node):
                     await finish_anyway(self._gpu.reclaim(first))
             except TangramError as error:

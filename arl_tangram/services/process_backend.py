@@ -13,11 +13,11 @@ import anyio
 import httpx
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError
-from arl_tangram.managers.gpu.arena import rounded
-from arl_tangram.managers.gpu.backend import Place, StillHeldError
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.visible import environment
+from arl_tangram.managers.gpu.devices.arena import rounded
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.discovery.visible import environment
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.model.gpu import Footprint, HostedService
 from arl_tangram.model.quantities import bytes_of_gib
 from arl_tangram.model.service import Service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from arl_tangram.managers.gpu.backend import Backend
+from arl_tangram.managers.gpu.instances.backend import Backend
 from arl_tangram.services.engine.declared import EngineDeclaration
 
 

@@ -25,9 +25,9 @@ from arl_tangram.errors import (
     UsageError,
     WrongLoopError,
 )
-from arl_tangram.managers.gpu.backend import Place, StillHeldError
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.managers.host.owner import started
 from arl_tangram.model.gpu import Footprint
 from arl_tangram.services.launching import Server

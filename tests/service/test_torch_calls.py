@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from arl_tangram.errors import ServiceLostError, WrongLoopError
-from arl_tangram.managers.gpu.packing import Packing
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules import calls
 from arl_tangram.services.modules.instance import ModuleInstance
+from arl_tangram.services.modules.packing import Packing
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import TOKENS, Odd0, hosted
 from service.odd_modules import Odd

@@ -18,8 +18,8 @@ from arl_tangram.errors import (
     MissingExtraError,
     ServiceLostError,
 )
-from arl_tangram.managers.gpu.packing import named_tensors
 from arl_tangram.services.modules.loading import takes_dop
+from arl_tangram.services.modules.packing import named_tensors
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, Odd0, Slow, hosted, until
 

@@ -20,8 +20,8 @@ from arl_tangram.errors import (
     ServiceLostError,
     UsageError,
 )
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Region
 from arl_tangram.services.modules import hosting
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, TOKENS, Odd0, Slow, hosted, until

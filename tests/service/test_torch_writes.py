@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from arl_tangram.errors import RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.device import Region
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import hosted, until
 

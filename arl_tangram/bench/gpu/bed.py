@@ -14,8 +14,8 @@ from arl_tangram.bench.gpu.card import Card
 from arl_tangram.bench.gpu.plan import MIB
 from arl_tangram.bench.gpu.teacher import Teacher, load, weights_of
 from arl_tangram.bench.swap.hosted import HostedModule, hosted_module
-from arl_tangram.managers.gpu.arena import ALIGNMENT
-from arl_tangram.managers.gpu.device import Device
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT
+from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.services.torch_service import TorchService
 
 SEED = 6

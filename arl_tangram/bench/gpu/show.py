@@ -24,13 +24,11 @@ _ROWS: tuple[tuple[str, Callable[[SizeRound], float]], ...] = (
 
 def introduction(machine: Machine, card: str, plan: Plan) -> str:
     """Say what is measured, on what, and how."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     dry = "A dry run: it shows that everything runs; no figure says anything about a GPU.\n" if plan.dry else ""
     return (
         f"{card}\n"
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
-        f"{packages}\n{dry}\n"
+        f"{machine.in_words}\n"
+        f"{machine.versions}\n{dry}\n"
         "Plain pinned copy_: one copy of as many bytes from memory that torch has pinned; what the link can do. Copy\n"
         "to the arena: the same bytes, in pieces, off the loop. Restore: from the request for memory to a module that\n"
         "can be used, on a GPU with sums of its bytes compared. .to(): from memory that is not pinned, to memory\n"

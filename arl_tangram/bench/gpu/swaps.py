@@ -17,7 +17,7 @@ from arl_tangram.bench.gpu.teacher import some_tokens
 from arl_tangram.bench.rounds import rotated
 from arl_tangram.bench.swap.hosted import HostedModule
 from arl_tangram.bench.swap.lag import lag_s
-from arl_tangram.managers.gpu.arena import ALIGNMENT
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT
 
 LAG_SHARE = 0.99
 _ROWS = 2

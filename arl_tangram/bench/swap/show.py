@@ -14,12 +14,10 @@ _CELL = 12
 
 def introduction(machine: Machine, size: int, rounds: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     busy = "This machine is busy with something else, which makes every figure worse.\n" if machine.is_busy else ""
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
-        f"{packages}\n{busy}\n"
+        f"{machine.in_words}\n"
+        f"{machine.versions}\n{busy}\n"
         f"A module of {size / 1e6:,.0f} MB as a service on a device of host memory, without any artificial delay.\n"
         "Restore: from the request for memory to a module that can be used. numpy.copyto: as many bytes, between\n"
         "two arrays, in a thread. .to(): a new allocation and a copy for each tensor, as it does when the device is\n"

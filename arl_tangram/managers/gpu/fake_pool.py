@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.managers.gpu.manager import EvictionPolicy, GpuManager
 from arl_tangram.managers.gpu.pool import check_policy, check_services
 from arl_tangram.model.gpu import Footprint, HostedService, checked_dops

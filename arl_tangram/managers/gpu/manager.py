@@ -8,19 +8,19 @@ from functools import partial
 from typing import Literal
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError, TangramError, UsageError
-from arl_tangram.managers.gpu.backend import Backend, DeclaredService
-from arl_tangram.managers.gpu.counts import Counts
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.hosted import Hosted, Stage, Stay, ended
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Backend, DeclaredService
+from arl_tangram.managers.gpu.instances.counts import Counts
+from arl_tangram.managers.gpu.instances.hosted import Hosted, Stage, Stay, ended
+from arl_tangram.managers.gpu.instances.listener import GpuListener, Telling
+from arl_tangram.managers.gpu.instances.loading import check, counted, load, with_whole_devices
+from arl_tangram.managers.gpu.instances.site import Site
+from arl_tangram.managers.gpu.instances.transitions import Transitions
 from arl_tangram.managers.gpu.lease import GpuLease
-from arl_tangram.managers.gpu.listener import GpuListener, Telling
-from arl_tangram.managers.gpu.loading import check, counted, load, with_whole_devices
 from arl_tangram.managers.gpu.nodes import Nodes
-from arl_tangram.managers.gpu.site import Site
 from arl_tangram.managers.gpu.sizes import in_words
 from arl_tangram.managers.gpu.source import DeviceSource
-from arl_tangram.managers.gpu.transitions import Transitions
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat, ServiceStatistics
 from arl_tangram.uninterrupted import finish_anyway
 

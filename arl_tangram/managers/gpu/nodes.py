@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.site import Site
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.instances.site import Site
 from arl_tangram.model.gpu import GpuDevice, GpuNode
 
 

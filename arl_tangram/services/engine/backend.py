@@ -10,11 +10,11 @@ from typing import Protocol, cast
 import anyio
 
 from arl_tangram.errors import ConfigurationError, RestoreError
-from arl_tangram.managers.gpu.arena import rounded
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.visible import environment
+from arl_tangram.managers.gpu.devices.arena import rounded
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.discovery.visible import environment
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.model.gpu import Chunk, Footprint, HostedService
 from arl_tangram.model.quantities import GIB, bytes_of_gib
 from arl_tangram.model.service import Service

@@ -8,9 +8,9 @@ from contextlib import suppress
 import anyio
 
 from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.nvml import NoGpusError, Nvml, open_nvml
-from arl_tangram.managers.gpu.visible import UUID_PREFIXES
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.discovery.nvml import NoGpusError, Nvml, open_nvml
+from arl_tangram.managers.gpu.discovery.visible import UUID_PREFIXES
 from arl_tangram.model.gpu import Chunk
 from arl_tangram.services.engine.memory import MemoryOf
 from arl_tangram.uninterrupted import in_thread

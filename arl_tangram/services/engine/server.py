@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.remote import Door
 from arl_tangram.services.launching import Server

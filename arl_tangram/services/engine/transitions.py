@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.model.quantities import GIB
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.memory import Meter, enough

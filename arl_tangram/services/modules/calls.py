@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from arl_tangram.errors import RemoteError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Place
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules.batches import Arguments, join, split
 from arl_tangram.services.modules.instance import ModuleInstance

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 
 from arl_tangram.errors import EvictedServiceError, RestoreError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.packing import Packing
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.services.modules.loading import Loaded
+from arl_tangram.services.modules.packing import Packing
 from arl_tangram.services.modules.slots import Slots
 
 

@@ -13,8 +13,8 @@ from weakref import WeakSet, WeakValueDictionary
 import torch
 
 from arl_tangram.errors import ConfigurationError, TangramError
-from arl_tangram.managers.gpu.packable import HOSTED_ALREADY
-from arl_tangram.managers.gpu.packing import Packing, named_tensors
+from arl_tangram.services.modules.packable import HOSTED_ALREADY
+from arl_tangram.services.modules.packing import Packing, named_tensors
 
 _hosted: WeakSet[torch.nn.Module] = WeakSet()
 _tensors_of_hosted: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # by identity

@@ -22,7 +22,7 @@ from arl_tangram.errors import (
     RunTimeout,
 )
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService, assert_idle
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from virtual_time import turns, virtual, virtual_loop
 
 
 def use(service: str, *, seconds: float = 1.0, **options: Any) -> Callable[..., Any]:

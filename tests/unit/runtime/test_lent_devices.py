@@ -12,7 +12,7 @@ from arl_tangram import Tangram
 from arl_tangram.errors import ConfigurationError, RestoreError
 from arl_tangram.managers.gpu.fake_pool import FakeBackend
 from arl_tangram.testing import FakeGpuPool, FakeService, assert_idle
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from virtual_time import turns, virtual, virtual_loop
 
 
 class Clinging(FakeBackend):

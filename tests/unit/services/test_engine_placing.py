@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.gpu.nvml import Memory, NoGpusError
+from arl_tangram.managers.gpu.discovery.nvml import Memory, NoGpusError
 from arl_tangram.model.gpu import Chunk
 from arl_tangram.services.engine import placing
 from arl_tangram.services.engine.placing import Gauge, chunk

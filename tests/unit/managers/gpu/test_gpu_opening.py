@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from arl_tangram.errors import ConfigurationError, RestoreError, UsageError
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.found import FoundGpus, Gpu
-from arl_tangram.managers.gpu.machine_devices import MachineDevices
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.discovery.found import FoundGpus, Gpu
+from arl_tangram.managers.gpu.discovery.machine_devices import MachineDevices
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.gpu.pool import GpuPool
 from arl_tangram.model.gpu import Chunk, Instance, Seat
@@ -288,7 +288,7 @@ async def test_more_memory_than_the_machine_has_is_refused() -> None:
 
 
 async def test_host_memory_is_what_devices_leave_of_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arl_tangram.managers.gpu.machine_devices.available_bytes", lambda: 10 * GIB)
+    monkeypatch.setattr("arl_tangram.managers.gpu.discovery.machine_devices.available_bytes", lambda: 10 * GIB)
     source = MachineDevices(("cpu:0:4GiB", "cpu:1:1GiB"), reserve=0.15, host_bytes=None)
     devices = await source.open(shared=False)  # which take their pages when they are written
     assert (await source.host_memory()).budget_bytes == 4 * GIB
