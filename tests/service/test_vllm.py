@@ -11,6 +11,7 @@ from arl_tangram.errors import (
     RestoreError,
     ServiceLostError,
     UsageError,
+    WrongLoopError,
 )
 from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from hosted_engine import declare, hosting, until
