@@ -73,8 +73,8 @@ class ResidentModule:
 
         Raises:
             RemoteError: the module has raised what would end the program, such as `SystemExit`.
-            ServiceLostError: the device has failed, no thread can be started, or the instance could not be moved or copied
-                anew.
+            ServiceLostError: the device has failed, no thread can be started, or the instance could not be moved or
+                copied anew.
             WrongLoopError: another event loop runs here than that of the action.
             UsageError: the action that had it has ended; the batch cannot be split or joined; or the module has
                 written to one of its parameters or buffers, which are copied anew before the next call.
