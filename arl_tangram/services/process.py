@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.gpu import checked_dops
 from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, whole
+from arl_tangram.services.variables import checked_variables, is_text
 
 if TYPE_CHECKING:
     from arl_tangram.services.process_backend import ProcessBackend
@@ -75,7 +76,7 @@ class ProcessService:
         what = f"ProcessService({self.name!r})"
         service_name(self.name, what, ConfigurationError)
         object.__setattr__(self, "launch", _words(self.launch, what))
-        object.__setattr__(self, "env", _variables(self.env, what))
+        object.__setattr__(self, "env", checked_variables(self.env, what))
         object.__setattr__(self, "dops", checked_dops(self.dops, what))
         for name in ("gpu_gib", "host_gib"):
             bytes_of_gib(getattr(self, name), f"{what}: {name}", ConfigurationError)
@@ -97,21 +98,9 @@ class ProcessService:
 
 def _words(value: object, what: str) -> tuple[str, ...]:
     words = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) else ()
-    if isinstance(value, str) or not words or not all(_is_text(word) for word in words) or not words[0]:
+    if isinstance(value, str) or not words or not all(is_text(word) for word in words) or not words[0]:
         raise ConfigurationError(f"{what}: launch= takes a list of words, no shell is involved, not {value!r}")
     return cast("tuple[str, ...]", words)
-
-
-def _variables(value: object, what: str) -> Mapping[str, str]:
-    pairs = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else {None: None}
-    for name, text in pairs.items():
-        if not _is_text(name) or not name or "=" in str(name) or not _is_text(text):
-            raise ConfigurationError(f"{what}: env= takes {{name: text}}, not {value!r}")
-    return MappingProxyType(cast("dict[str, str]", pairs))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
 
 
 def _check_url(service: ProcessService, what: str) -> None:

@@ -97,6 +97,31 @@ async def test_a_thousand_calls_at_once_have_as_many_threads_as_actions_may_use_
         await service.evict()
 
 
+@pytest.mark.parametrize("started", [0, 1])
+async def test_where_no_thread_can_be_started_the_service_goes_on_afterwards(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        nonlocal started
+        if not started:
+            raise RuntimeError("can't start new thread")
+        started -= 1
+        start(_thread)
+
+    start = threading.Thread.start
+    async with hosted(TorchService("odd", load=Odd0, dops=(2,)), devices=2) as service:
+        await service.restore(2)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        service.backend._threads.close()
+        service.backend._threads._closed = False  # with no thread any more
+        with pytest.raises(ServiceLostError, match="service 'odd': no thread can be started: can't start new thread"):
+            await service.call(TOKENS, dop=2)
+        monkeypatch.undo()
+        async with asyncio.timeout(20):
+            assert (await service.call(TOKENS, dop=2)).shape == (3, 4, 32)
+            await service.evict(2)
+
+
 async def test_devices_are_settled_however_a_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(nn.Linear):
         def forward(self, input: torch.Tensor, *, fails: bool) -> torch.Tensor:  # type: ignore[override]  # noqa: A002

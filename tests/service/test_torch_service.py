@@ -158,6 +158,42 @@ async def test_what_the_module_raises_passes_and_keeps_no_weights() -> None:
         assert caught.traceback[-1].name == "forward"
 
 
+class Failing(nn.Module):
+    """Fails in a function that has a view of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64))
+
+    def fail(self) -> None:
+        view = self.weight[:4]
+        raise KeyError(len(view))
+
+    def forward(self, how: str) -> None:
+        errors: list[Exception] = []
+        try:
+            self.fail()
+        except KeyError as error:
+            errors.append(error)
+            if how == "group":
+                pass
+            elif how == "beside its cause":
+                raise ValueError from OSError()
+            else:
+                raise ValueError from error
+        raise ExceptionGroup("all", [ExceptionGroup("some", errors)])
+
+
+@pytest.mark.parametrize("how", ["group", "cause", "beside its cause"])
+async def test_errors_inside_of_errors_keep_no_weights(how: str) -> None:
+    async with hosted(TorchService("failing", load=Failing)) as service:
+        await service.restore()
+        with pytest.raises((ExceptionGroup, ValueError)) as caught:
+            await service.call(how)
+        await service.evict()
+        assert caught.value.__traceback__ is not None
+
+
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError("no")])
 async def test_a_module_cannot_end_the_program(error: BaseException) -> None:
     class Ending(nn.Linear):

@@ -144,6 +144,32 @@ async def test_weights_that_were_replaced_by_others_come_back(what: str, names: 
         await service.evict()
 
 
+class Growing(nn.Module):
+    """Keeps a table in a buffer that no state dict has, and makes a longer one when it needs that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+    def forward(self, length: int) -> float:
+        if length > len(self.table):
+            self.register_buffer("table", torch.arange(float(length)), persistent=False)
+        return float(self.table[:length].sum() + self.weight.sum())
+
+
+async def test_a_table_that_no_state_dict_has_may_grow() -> None:
+    async with hosted(TorchService("growing", load=Growing)) as service:
+        await service.restore(gap=8192)
+        assert [await service.call(length) for length in (4, 8, 6)] == [10, 32, 19]
+        await service.move(512)
+        assert await service.call(8) == 32
+        await service.evict()
+        await service.restore()
+        assert [await service.call(length) for length in (8, 9)] == [32, 40]
+        await service.evict()
+
+
 async def test_a_view_is_found_beside_a_tensor_that_was_replaced() -> None:
     replacing = Replacing()
     async with hosted(TorchService("replacing", load=lambda: replacing)) as service:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,12 @@ class Probe:
             number = cast(object, value)
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
                 raise ConfigurationError(f"Probe({name}={value!r}): a number from 0 is needed")
+        if not self.limit_s:
+            raise ConfigurationError("Probe(limit_s=0): seconds above 0 are needed")
+        try:
+            json.dumps(dict(self.body), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"Probe(body=): it cannot be sent as JSON: {error}") from error
 
 
 def difference(known: object, got: object, *, tolerance: float, where: str = "answer") -> str | None:

@@ -19,7 +19,11 @@ class _Slot(NamedTuple):
 
 
 class Slots:
-    """The parameters and buffers that a module has now, each where it is registered."""
+    """The parameters and buffers that a module has now, each where it is registered.
+
+    Without buffers that no state dict has: these are tables that some modules make anew when they need longer ones, and
+    what is computed with them stays the same.
+    """
 
     def __init__(self, module: torch.nn.Module) -> None:
         parts = cast("Iterable[tuple[str, torch.nn.Module]]", module.named_modules())
@@ -28,7 +32,7 @@ class Slots:
             for prefix, part in parts
             for owner in _owners(part)
             for key, tensor in owner.items()
-            if tensor is not None
+            if tensor is not None and not (owner is part._buffers and key in part._non_persistent_buffers_set)
         ]
 
     @property
