@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import httpx
 
 from arl_tangram.errors import EvictedServiceError, ServiceLostError, UsageError
 from arl_tangram.services.engine.probe import aborted
 from arl_tangram.services.launching import Server
+from arl_tangram.services.own_loop import OwnLoop
 
 _SHOWN = 400
 _BUSY = frozenset({408, 425, 429})  # refused for now, and not for what was asked
@@ -22,6 +24,7 @@ class RunningServer:
         server: its processes.
         client: the connections to it; its base is where it answers.
         call_s: how long a call may take.
+        until_told: waits until the pool knows that the server has died, if it has.
 
     Attributes:
         name: the name that it was declared with.
@@ -39,6 +42,7 @@ class RunningServer:
         client: httpx.AsyncClient,
         *,
         call_s: float,
+        until_told: Callable[[], Awaitable[None]],
     ) -> None:
         self.name = name
         self.dop = dop
@@ -47,7 +51,9 @@ class RunningServer:
         self._server = server
         self._client = client
         self._call_s = call_s
+        self._until_told = until_told
         self._is_over = False
+        self._loop = OwnLoop(name)
 
     async def call(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         """Send one request and return its answer, read as JSON where it is JSON, else its text.
@@ -55,25 +61,35 @@ class RunningServer:
         Cancelling gives up the answer; the server may go on computing.
 
         Args:
-            path: on the server.
+            path: on the server; it begins with `/`.
             body: sent as JSON, if it is not None.
             method: POST if there is a body, else GET, by default.
 
         Raises:
             ServiceLostError: the server has died, does not answer in time, is too busy, or answers that it has failed.
-            UsageError: it refuses the request (400 to 499).
+            UsageError: it refuses the request (400 to 499), or that is no path.
             EvictedServiceError: the action has ended.
+            WrongLoopError: another event loop runs here than that of the action.
         """
         what = f"{self.name}/{self.dop}"
+        self._loop.check()
         if self._is_over:
             raise EvictedServiceError(f"{what}: the action that had this service has ended")
+        if not isinstance(cast(object, path), str) or not path.startswith("/"):
+            raise UsageError(
+                f"{what}: call() takes a path of the server, which begins with '/', and what is sent to it as JSON; "
+                f"not {path!r:.100}"
+            )
         method = method or ("GET" if body is None else "POST")
         try:
             async with asyncio.timeout(self._call_s):
                 response = await self._client.request(method, path, json=body)
         except TimeoutError:
             raise ServiceLostError(f"{what}: {method} {path} was not answered within {self._call_s:g} s") from None
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{what}: {path!r:.100} is no path: {error}") from error
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+            await self._until_told()  # this action keeps its seat until then, so that nobody is sent to what is dead
             ended = "" if self._server.is_alive else f"; {ended_words(what, self._server)}"
             raise ServiceLostError(
                 f"{what}: {method} {path} got no answer: {type(error).__name__} {error}{ended}"

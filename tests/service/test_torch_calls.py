@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from arl_tangram.errors import ServiceLostError
+from arl_tangram.errors import ServiceLostError, WrongLoopError
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules import calls
 from arl_tangram.services.modules.instance import ModuleInstance
@@ -44,6 +44,17 @@ async def test_who_waits_for_calls_waits_for_one_that_began_before_he_went_on() 
     assert not waits.done()
     instance.finish()
     await waits
+
+
+async def test_it_is_called_on_the_event_loop_of_its_action() -> None:
+    async with hosted(TorchService("odd", load=Odd0)) as service:
+        await service.restore()
+        resident = service.backend.service(1)
+        with pytest.raises(WrongLoopError, match="service 'odd' belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, resident.call(TOKENS))
+        await resident.call(TOKENS)
+        service.backend.end(resident)
+        await service.evict()
 
 
 async def test_a_thousand_calls_at_once_have_as_many_threads_as_actions_may_use_it(

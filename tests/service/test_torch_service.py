@@ -219,6 +219,22 @@ async def test_a_compiled_module_is_compiled_once_and_gives_the_same_answers() -
     gc.freeze()  # what the compiler has made stays, and need not be looked through after every other test
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+async def test_a_part_of_torchscript_is_moved_with_the_rest() -> None:
+    def load() -> nn.Module:
+        draw = torch.Generator().manual_seed(0)
+        part = nn.Linear(4, 4, bias=False)
+        nn.init.normal_(part.weight, generator=draw)
+        return nn.Sequential(torch.jit.trace(part, torch.ones(4)), nn.ReLU())
+
+    alone = load()(torch.ones(4))
+    async with hosted(TorchService("script", load=load)) as service:
+        for gap in (512, 1024):
+            await service.restore(gap=gap)
+            assert torch.equal(await service.call(torch.ones(4)), alone)
+            await service.evict()
+
+
 async def test_a_module_of_many_tensors_is_attached_off_the_loop() -> None:
     class Many(nn.Module):
         def __init__(self) -> None:

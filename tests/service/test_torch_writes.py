@@ -78,6 +78,84 @@ async def test_what_somebody_else_wrote_is_not_carried_along_by_a_move() -> None
         await service.evict()
 
 
+class Replacing(nn.Module):
+    """Lets its weights be others, if it is told to, and returns them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(32, 32, bias=False, dtype=torch.bfloat16)
+        nn.init.ones_(self.inner.weight)
+        self.register_buffer("count", torch.ones(1024))
+        self.views: list[torch.Tensor] = []
+
+    def forward(self, what: str = "") -> float:
+        match what:
+            case "data":
+                self.inner.weight.data = self.inner.weight.data * 2
+            case "type":
+                self.float()
+            case "parameter":
+                self.inner.weight = nn.Parameter(self.inner.weight * 2)
+            case "buffer":
+                self.count = self.count + 1
+            case "gone":
+                del self.count
+            case "view":
+                self.views.append(self.inner.weight[:1])
+                self.count.data = self.count.data + 1
+            case _:
+                pass
+        return float(self.inner.weight.sum() + self.count.sum())
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("data", "'inner.weight'"),
+        ("type", "'inner.weight'"),
+        ("parameter", "'inner.weight'"),
+        ("buffer", "'count'"),
+        ("gone", None),
+    ],
+)
+@pytest.mark.parametrize("how", ["call", "evict", "move"])
+async def test_weights_that_were_replaced_by_others_come_back(what: str, names: str | None, how: str) -> None:
+    replacing = Replacing()
+    before = dict(replacing.named_parameters()) | dict(replacing.named_buffers())
+    async with hosted(TorchService("replacing", load=lambda: replacing)) as service:
+        await service.restore(gap=8192)
+        assert await service.call() == 2048
+        if names is None:
+            with pytest.raises(AttributeError):
+                await service.call(what)
+        else:
+            with pytest.raises(UsageError, match=rf"service 'replacing': its module has written to {names}"):
+                await service.call(what)
+        if how == "evict":
+            await service.evict()
+            await service.restore()
+        if how == "move":
+            await service.move(512)
+        assert await service.call() == 2048
+        after = dict(replacing.named_parameters()) | dict(replacing.named_buffers())
+        assert before.keys() == after.keys()
+        assert all(after[name] is tensor for name, tensor in before.items())
+        assert replacing.inner.weight.dtype is torch.bfloat16
+        await service.evict()
+
+
+async def test_a_view_is_found_beside_a_tensor_that_was_replaced() -> None:
+    replacing = Replacing()
+    async with hosted(TorchService("replacing", load=lambda: replacing)) as service:
+        await service.restore(gap=8192)
+        with pytest.raises(UsageError):
+            await service.call("view")
+        with pytest.raises(RestoreError, match="1 views of its"):
+            await service.move(512)
+        replacing.views.clear()
+        await service.evict()
+
+
 async def test_calls_that_compute_are_waited_for_before_it_is_copied_anew_and_others_wait() -> None:
     counting = Counting()
     async with hosted(TorchService("counting", load=lambda: counting, max_concurrency=3)) as service:

@@ -6,7 +6,13 @@ import asyncio
 
 import pytest
 
-from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError, UsageError
+from arl_tangram.errors import (
+    ConfigurationError,
+    RestoreError,
+    ServiceLostError,
+    UsageError,
+    WrongLoopError,
+)
 from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from hosted_engine import declare, hosting, until
 from standin_engines import GIB, Faults, StandInVllm
@@ -31,10 +37,34 @@ async def test_parameters_of_sleep_stand_in_the_url_and_requests_may_end_first()
         assert [each for each in server.log if "/sleep" in each] == ["POST /sleep?level=1&mode=wait"]
 
 
-@pytest.mark.parametrize("path", ["/sleep", "/wake_up?tags=weights", "/pause", "/collective_rpc"])
+async def test_it_is_called_on_the_event_loop_of_its_action() -> None:
+    async with StandInVllm() as server, hosting(declare(server)) as engine:
+        await engine.restore()
+        service = engine.backend.service(1)
+        with pytest.raises(WrongLoopError, match="belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, service.call("Hello"))
+        await service.call("Hello")
+        engine.backend.end(service)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sleep",
+        "/sleep/",
+        "/wake_up?tags=weights",
+        "/pause",
+        "/collective_rpc",
+        "/v1/../sleep",
+        "/%73leep#x",
+        "//sleep",
+    ],
+)
 async def test_no_action_may_put_it_to_sleep(path: str) -> None:
     async with StandInVllm() as server, hosting(declare(server)) as engine:
         await engine.restore()
+        with pytest.raises(UsageError, match="is no path"):
+            await engine.ask("/\0", {})
         with pytest.raises(UsageError, match="for the scheduler alone"):
             await engine.ask(path, {})
         with pytest.raises(UsageError, match="streams"):

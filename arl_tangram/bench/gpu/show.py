@@ -93,7 +93,8 @@ def overlaps(found: Sequence[Overlap]) -> str:
             ],
             ",.2f",
         )
-        + f"hidden of the shorter one: {max(one.share for one in found):.0%} (best round)\n"
+        + f"hidden of the shorter one: {max(one.share for one in found):.0%} (best round); "
+        "100%: both at once take as long as the longer one, 0%: as both by turns, below: longer\n"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 import anyio
 
 from arl_tangram.errors import ConfigurationError, RestoreError
+from arl_tangram.managers.gpu.devices.arena import rounded
 from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.managers.gpu.discovery.visible import environment
 from arl_tangram.managers.gpu.host.host_memory import HostMemory
@@ -29,7 +30,6 @@ from arl_tangram.services.engine.states import State
 from arl_tangram.uninterrupted import in_thread
 
 _logger = logging.getLogger(__name__)
-_ALIGNED = 512
 _UNMEASURED_ASLEEP = 2 * GIB
 
 
@@ -190,8 +190,8 @@ class EngineBackend:
 
     def _hosted(self, where: Chunk, asleep: int) -> HostedService:
         declared = self._declared
-        resident = _rounded(declared.resident_bytes)
-        footprint = Footprint(resident, resident, min(_rounded(asleep), resident))
+        resident = rounded(declared.resident_bytes)
+        footprint = Footprint(resident, resident, min(rounded(asleep), resident))
         return HostedService(
             self.name,
             footprints=((declared.dop, footprint),),
@@ -269,7 +269,3 @@ class EngineBackend:
     def _died(self, error: Exception) -> None:
         if self._tell is not None:
             self._tell(self._declared.dop, error)
-
-
-def _rounded(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED

@@ -9,12 +9,12 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.gpu import CHUNK_SIZES
 from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, whole
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.memory import MemoryOf
 from arl_tangram.services.engine.probe import Probe
 
-_DOPS = (1, 2, 4, 8)
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -114,8 +114,8 @@ class EngineDeclaration:
                     f"{what}asleep_gib={self.asleep_gib}: less than gpu_gib={self.gpu_gib} is needed"
                 )
         bytes_of_gib(self.host_gib, f"{what}host_gib", ConfigurationError)
-        if whole(self.dop, f"{what}dop", ConfigurationError, least=1, most=_DOPS[-1]) not in _DOPS:
-            raise ConfigurationError(f"{what}dop={self.dop}: there are {', '.join(map(str, _DOPS))}")
+        if whole(self.dop, f"{what}dop", ConfigurationError, least=1, most=CHUNK_SIZES[-1]) not in CHUNK_SIZES:
+            raise ConfigurationError(f"{what}dop={self.dop}: there are {', '.join(map(str, CHUNK_SIZES))}")
         devices = cast(object, self.devices)
         if devices is None:
             return

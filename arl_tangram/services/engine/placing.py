@@ -10,6 +10,7 @@ import anyio
 from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.managers.gpu.discovery.nvml import NoGpusError, Nvml, open_nvml
+from arl_tangram.managers.gpu.discovery.visible import UUID_PREFIXES
 from arl_tangram.model.gpu import Chunk
 from arl_tangram.services.engine.memory import MemoryOf
 from arl_tangram.uninterrupted import in_thread
@@ -60,7 +61,7 @@ class Gauge:
         """Return what measures them; None if nothing can, as they are no GPUs."""
         if self._given is not None:
             return self._given
-        if not all(device.torch_name.startswith("cuda") for device in devices):
+        if not all(device.name.startswith(UUID_PREFIXES) for device in devices):
             return None
         try:
             self._nvml = nvml = await in_thread(open_nvml, self._limiter)

@@ -17,6 +17,7 @@ from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules.batches import Arguments, join, split
 from arl_tangram.services.modules.instance import ModuleInstance
 from arl_tangram.services.modules.values import to_device, to_host
+from arl_tangram.services.own_loop import OwnLoop
 
 # Of a torch that does not tell them apart, all errors pass as the module's own.
 _DEVICE_ERRORS: tuple[type[Exception], ...] = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else ()
@@ -38,6 +39,7 @@ class ResidentModule:
         self._threads = threads
         self._renewed = renewed
         self._ended = False
+        self._loop = OwnLoop(instance.name)
 
     def __repr__(self) -> str:
         return f"<service {self.name!r} on {', '.join(self.devices)}>"
@@ -72,9 +74,11 @@ class ResidentModule:
         Raises:
             RemoteError: the module has raised what would end the program, such as `SystemExit`.
             ServiceLostError: the device has failed, or the instance could not be moved or copied anew.
+            WrongLoopError: another event loop runs here than that of the action.
             UsageError: the action that had it has ended; the batch cannot be split or joined; or the module has
                 written to one of its parameters or buffers, which are copied anew before the next call.
         """
+        self._loop.check()
         await self._instance.turns.acquire()
         try:
             await self._admitted()

@@ -12,6 +12,8 @@ from arl_tangram.errors import ConfigurationError
 # stray call give an empty result without a word.
 STUB_SHAPE = (0, 97, 0, 89, 83)
 
+HOSTED_ALREADY = "it belongs to a service already; each service needs a module of its own"
+
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of its storage that a tensor uses, and the one after the last; equal if it uses none."""
@@ -37,7 +39,7 @@ def _reason(tensor: torch.Tensor) -> str | None:
     if type(tensor) not in {torch.Tensor, torch.nn.Parameter}:
         return f"it is a {type(tensor).__qualname__}, a subclass of Tensor that may keep more than its bytes"
     if tensor.shape == STUB_SHAPE:
-        return "it belongs to a service already, which is evicted; each service needs a module of its own"
+        return HOSTED_ALREADY
     if tensor.is_meta:
         return "it is on the meta device and has no data"
     if tensor.layout is not torch.strided:

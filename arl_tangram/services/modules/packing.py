@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT, rounded
 from arl_tangram.services.modules.packable import STUB_SHAPE, extent, refuse_unpackable
 
-ALIGNMENT = 512
 _PIECE_WORDS = 1 << 17  # 1 MiB for each sum: pieces that have changed places are found, too
 
 
@@ -78,6 +78,7 @@ class Packing:
         self._memory: _Memory | None = None
         self._before: list[_Memory] = []  # of which somebody else still held views when it was detached
         self._versions: list[int] = []
+        self._addresses: list[int] = []
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Packing:
@@ -128,6 +129,7 @@ class Packing:
         for tensor, lies in zip(self._tensors, self._layout.tensors, strict=True):
             tensor.data = _view(storage, lies)
         self._versions = [tensor._version for tensor in self._tensors]
+        self._addresses = [tensor.data_ptr() for tensor in self._tensors]
 
     def detach(self) -> int:
         """Let the tensors lie nowhere, and return how many views of their memory somebody else holds."""
@@ -142,16 +144,21 @@ class Packing:
     def held(self) -> int:
         """How many views somebody else holds of memory that the tensors have, or had: it is not free before."""
         self._before = [memory for memory in self._before if memory.held]
-        now = self._memory.held - len(self._tensors) if self._memory is not None else 0
+        now = 0
+        if self._memory is not None:
+            there = zip(self._tensors, self._addresses, strict=True)
+            now = self._memory.held - sum(tensor.data_ptr() == address for tensor, address in there)
         return now + sum(memory.held for memory in self._before)
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The names of the tensors that something has written to since they were attached."""
+        """The names of the tensors that something has written to, or let lie elsewhere, since they were attached."""
         return tuple(
             lies.names[0]
-            for tensor, lies, version in zip(self._tensors, self._layout.tensors, self._versions, strict=True)
-            if tensor._version != version
+            for tensor, lies, version, address in zip(
+                self._tensors, self._layout.tensors, self._versions, self._addresses, strict=True
+            )
+            if tensor._version != version or tensor.data_ptr() != address
         )
 
 
@@ -190,7 +197,7 @@ def _lay_out(tensors: Mapping[str, torch.Tensor]) -> tuple[_Layout, list[_Window
         _Lies(tuple(names[key]), _place(tensor, by_storage), tensor.dtype, tuple(tensor.shape), tensor.stride())
         for key, tensor in unique.items()
     )
-    size = windows[-1].offset + _aligned(windows[-1].size) if windows else 0
+    size = windows[-1].offset + rounded(windows[-1].size) if windows else 0
     return _Layout(lies, size), windows
 
 
@@ -212,7 +219,7 @@ def _windows(tensors: list[torch.Tensor]) -> list[_Window]:
     for key, storage in storages.items():
         for start, end in _merged(spans[key]):
             windows.append(_Window(storage, start, end - start, offset))
-            offset += _aligned(end - start)
+            offset += rounded(end - start)
     return windows
 
 
@@ -235,7 +242,3 @@ def _place(tensor: torch.Tensor, windows: Mapping[int, list[_Window]]) -> int:
     there = windows[tensor.untyped_storage()._cdata]
     window = there[bisect_right(there, start, key=lambda each: each.start) - 1]
     return window.offset + start - window.start
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -20,6 +20,7 @@ URL = "http://127.0.0.1:8000"
     ("options", "said"),
     [
         ({"name": ""}, "the name of a service has letters"),
+        ({"name": ["judge"]}, "the name of a service is a string, such as 'judge', not ['judge']"),
         ({"url": None}, "a url is needed, or a command"),
         ({"url": "127.0.0.1:8000"}, "http://host:port"),
         ({"url": "ftp://host"}, "http://host:port"),

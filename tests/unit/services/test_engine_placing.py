@@ -75,7 +75,8 @@ async def test_gpus_are_measured_by_nvml(monkeypatch: pytest.MonkeyPatch) -> Non
     library = Library()
     monkeypatch.setattr(placing, "open_nvml", lambda: library)
     gauge = Gauge(None)
-    memory_of = await gauge.open(CARDS[:2])
+    unnumbered: Any = Card("GPU-9", "GPU-9")
+    memory_of = await gauge.open([*CARDS[:2], unnumbered])
     assert memory_of is not None
     assert memory_of("GPU-0") == 5
     await gauge.aclose()

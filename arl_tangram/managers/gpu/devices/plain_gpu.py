@@ -16,7 +16,7 @@ class PlainGpu(ArenaDevice):
 
     Args:
         name: its UUID.
-        torch_name: what torch would call it in this process.
+        torch_name: what torch would call it in this process; its UUID if that is not known.
         capacity_bytes: what services may have of it.
     """
 

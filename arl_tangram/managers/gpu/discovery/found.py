@@ -26,8 +26,8 @@ class Gpu:
         total_bytes: its memory.
         free_bytes: what of that nobody used when it was looked at, this process included.
         numa_node: the node of the machine that it is at; None if there are none.
-        cuda_index: the number that CUDA gives it in this process, if it counts in the order of the buses, as it does
-            with `CUDA_DEVICE_ORDER=PCI_BUS_ID` and where all GPUs are the same.
+        cuda_index: the number that CUDA gives it in this process; None where GPUs differ and CUDA counts from the
+            fastest one on, as it does unless `CUDA_VISIBLE_DEVICES` lists UUIDs or `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
         parent: of a slice, the UUID of its GPU.
     """
 
@@ -36,7 +36,7 @@ class Gpu:
     total_bytes: int
     free_bytes: int
     numa_node: int | None
-    cuda_index: int
+    cuda_index: int | None
     parent: str = ""
 
 
@@ -106,8 +106,12 @@ def _named(found: FoundGpus, name: str) -> Gpu:
     ]
     if len(fitting) == 1:
         return fitting[0]
-    has = ", ".join(f"{gpu.uuid} (cuda:{gpu.cuda_index}, {gpu.name})" for gpu in found.gpus)
+    has = ", ".join(
+        f"{gpu.uuid} ({'' if gpu.cuda_index is None else f'cuda:{gpu.cuda_index}, '}{gpu.name})" for gpu in found.gpus
+    )
     there = f"this process sees {has}" if has else f"this process sees no GPU: {found.reason}"
+    if number != name and any(gpu.cuda_index is None for gpu in found.gpus):
+        there += f"; they differ, so CUDA numbers them as it likes unless {ORDER_VARIABLE}={BY_BUS} is set"
     raise ConfigurationError(f"{'no' if not fitting else 'more than one'} GPU is called {name!r}; {there}")
 
 
@@ -126,11 +130,15 @@ def _look(nvml: Nvml, environ: Mapping[str, str]) -> FoundGpus:
     if told is not None and is_by_number(told):
         _check_numbers(nvml, cards, environ)
     parents = {each.uuid: card for card in cards.values() for each in card.slices or ()}
-    gpus = [_gpu(nvml, whole.get(uuid) or _piece(parents[uuid], uuid), parents.get(uuid), index)
-            for index, uuid in enumerate(uuids)]  # fmt: skip
-    ordered = nearest_first(gpus, lambda one, other: nvml.distance(whole[one.uuid], whole[other.uuid]))
+    ordered = told is not None or environ.get(ORDER_VARIABLE) == BY_BUS or len(uuids) == 1
+    is_known = ordered or len({nvml.model(card) for card in whole.values()}) == 1
+    gpus = [
+        _gpu(nvml, whole.get(uuid) or _piece(parents[uuid], uuid), parents.get(uuid), index if is_known else None)
+        for index, uuid in enumerate(uuids)
+    ]
+    near = nearest_first(gpus, lambda one, other: nvml.distance(whole[one.uuid], whole[other.uuid]))
     reason = "" if gpus else _why_none(told, cards)
-    return FoundGpus(tuple(ordered), reason, tuple(_notes(told, cards, gpus)), driver)
+    return FoundGpus(tuple(near), reason, tuple(_notes(told, cards, gpus)), driver)
 
 
 def _slice_uuids(card: Card) -> list[str] | None:
@@ -141,7 +149,7 @@ def _piece(card: Card, uuid: str) -> Card:
     return next(each for each in card.slices or () if each.uuid == uuid)
 
 
-def _gpu(nvml: Nvml, card: Card, parent: Card | None, index: int) -> Gpu:
+def _gpu(nvml: Nvml, card: Card, parent: Card | None, index: int | None) -> Gpu:
     try:
         memory = nvml.memory(card.uuid)
     except OSError as error:

@@ -158,7 +158,8 @@ class MachineDevices:
                 f"reserve={self._reserve:g} of all is to be left for what is computed: nothing is left for services"
             )
         if not self._arenas:
-            return PlainGpu(gpu.uuid, f"cuda:{gpu.cuda_index}", size)
+            known = gpu.cuda_index is not None
+            return PlainGpu(gpu.uuid, f"cuda:{gpu.cuda_index}" if known else gpu.uuid, size)
         from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice  # noqa: PLC0415 - for GPUs only
 
         opened = await CudaDevice.open(gpu.uuid, size, cuda_index=gpu.cuda_index, vacated=shared)

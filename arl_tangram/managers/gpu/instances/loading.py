@@ -13,35 +13,29 @@ from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.managers.gpu.host.host_memory import HostMemory
 from arl_tangram.managers.gpu.instances.backend import Backend
 from arl_tangram.managers.gpu.sizes import in_words
-from arl_tangram.model.gpu import Chunk, Footprint, GpuNode, HostedService
-
-AT_ONCE = 4
-"""Services that are loaded at the same time: more would hold more of their weights twice in host memory."""
-
-LARGEST_CHUNK = 8
+from arl_tangram.model.gpu import Footprint, GpuNode, HostedService, chunks_of
 
 
 async def load(backends: Sequence[Backend], host: HostMemory, devices: Sequence[Device]) -> list[HostedService]:
-    """Open services: first those that keep their memory, then the others, some at once.
+    """Open services: first those that keep their memory, at once, then the others, one after the other.
 
     What keeps its memory may need all of a device while it starts; those on one device see to it themselves that they
-    start one after the other. If one fails, the others are given up.
+    start one after the other. The others run code of users that changes what a whole process has in common while it
+    loads: the seed and the default type of torch, say; and each has its weights twice in host memory for a moment. If
+    one fails, the others are given up.
 
     Raises:
         ConfigurationError: one cannot be loaded, or hosted; the message names it.
     """
-    turns = asyncio.Semaphore(AT_ONCE)
     opened: dict[str, HostedService] = {}
 
     async def open_one(backend: Backend) -> None:
         opened[backend.name] = await _opened(backend, host, devices)
 
-    async def open_in_turn(backend: Backend) -> None:
-        async with turns:
-            await open_one(backend)
-
     await _all([open_one(backend) for backend in backends if backend.keeps_memory])
-    await _all([open_in_turn(backend) for backend in backends if not backend.keeps_memory])
+    for backend in backends:
+        if not backend.keeps_memory:
+            await open_one(backend)
     return [opened[backend.name] for backend in backends]
 
 
@@ -116,7 +110,7 @@ def check(service: HostedService, nodes: Sequence[GpuNode], others: Sequence[Hos
                 if number < len(kept) and other.name != service.name:
                     kept[number] += dict(other.footprints)[dop].evicted_bytes
     for dop, needs in service.footprints:
-        chunks = [chunk for at, chunk in service.chunks if at == dop] or aligned(nodes, dop)
+        chunks = [chunk for at, chunk in service.chunks if at == dop] or chunks_of(nodes, dop)
         if not chunks:
             raise ConfigurationError(
                 f"service {service.name!r} with dop {dop} needs {dop} neighbouring devices, in whole groups of {dop}; "
@@ -136,17 +130,6 @@ def check(service: HostedService, nodes: Sequence[GpuNode], others: Sequence[Hos
                 f"service {service.name!r} with dop {dop} needs {in_words(needs.peak_bytes)} on each device; "
                 f"the most that there is, on {at}, is {in_words(room[best])}{beside}"
             )
-
-
-def aligned(nodes: Sequence[GpuNode], size: int) -> list[Chunk]:
-    """Return the chunks of a size that the nodes have, if that is a power of two up to 8."""
-    chunks: list[Chunk] = []
-    first = 0
-    for node in nodes:
-        if size in {1, 2, 4, LARGEST_CHUNK}:
-            chunks += [Chunk(first + at, size) for at in range(0, len(node.devices) - size + 1, size)]
-        first += len(node.devices)
-    return chunks
 
 
 def _counted(nodes: Sequence[GpuNode]) -> str:

@@ -227,7 +227,21 @@ def test_numbers_say_nothing_where_gpus_differ_and_cuda_counts_by_speed() -> Non
     ordered = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert [gpu.uuid for gpu in find_gpus(ordered, nvml).gpus] == [uuid(1)]
     assert [gpu.uuid for gpu in find_gpus({"CUDA_VISIBLE_DEVICES": uuid(1)}, nvml).gpus] == [uuid(1)]
-    assert len(find_gpus({}, nvml).gpus) == 2
+
+
+def test_where_gpus_differ_a_number_is_told_only_if_cuda_counts_as_we_do() -> None:
+    """By default CUDA counts from the fastest one on, and does not tell how it goes on."""
+    nvml = FakeNvml([FakeGpu(uuid(0), "NVIDIA T4"), FakeGpu(uuid(1))])
+    unknown = find_gpus({}, nvml)
+    assert [(gpu.uuid, gpu.cuda_index) for gpu in unknown.gpus] == [(uuid(0), None), (uuid(1), None)]
+    with pytest.raises(ConfigurationError, match=r"no GPU is called 'cuda:0'.*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        choose(unknown, ["cuda:0"])
+    assert [gpu.uuid for gpu in choose(unknown, [uuid(1)])] == [uuid(1)]
+    listed = {"CUDA_VISIBLE_DEVICES": f"{uuid(1)},{uuid(0)}"}
+    for environ in ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, listed, {"CUDA_VISIBLE_DEVICES": uuid(1)}):
+        numbers = sorted(number for gpu in find_gpus(environ, nvml).gpus if (number := gpu.cuda_index) is not None)
+        assert numbers == list(range(len(environ.get("CUDA_VISIBLE_DEVICES", ",").split(","))))
+    assert {gpu.uuid: gpu.cuda_index for gpu in find_gpus(listed, nvml).gpus} == {uuid(1): 0, uuid(0): 1}
 
 
 def with_mig() -> FakeNvml:
