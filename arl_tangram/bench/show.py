@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from arl_tangram.bench.contenders import BASES, SLOTS, TRACED_ACTION
 from arl_tangram.bench.gates import Gate, growth, medians
@@ -55,9 +55,9 @@ def ratio_table(series: Sequence[Series], sizes: Sequence[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def gate_lines(gates: Sequence[Gate]) -> str:
+def gate_lines(gates: Sequence[Gate], verdicts: Mapping[bool | None, str] = _VERDICTS) -> str:
     """Return one line for each promise: pass, FAIL, or that it was not measured."""
-    return "".join(f"{_VERDICTS[gate.passed]}  {gate.promise}: {_value(gate)}\n" for gate in gates)
+    return "".join(f"{verdicts[gate.passed]}  {gate.promise}: {_value(gate)}\n" for gate in gates)
 
 
 def trace_line(events: int, dropped: int) -> str:

@@ -14,7 +14,7 @@ from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, wh
 from arl_tangram.services.variables import checked_variables, is_text
 
 if TYPE_CHECKING:
-    from arl_tangram.services.process_backend import ProcessBackend
+    from arl_tangram.services.processes.backend import ProcessBackend
 
 PORT = "{port}"
 
@@ -91,7 +91,7 @@ class ProcessService:
 
     def backend(self) -> ProcessBackend:
         """Return a new backend for one runtime; it does nothing before its `open`."""
-        from arl_tangram.services.process_backend import ProcessBackend  # noqa: PLC0415 - its HTTP client takes long
+        from arl_tangram.services.processes.backend import ProcessBackend  # noqa: PLC0415 - its HTTP client takes long
 
         return ProcessBackend(self)
 

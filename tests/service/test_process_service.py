@@ -30,9 +30,9 @@ from arl_tangram.managers.gpu.host.host_memory import HostMemory
 from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.managers.host.owner import started
 from arl_tangram.model.gpu import Footprint
-from arl_tangram.services.launching import Server
 from arl_tangram.services.process import ProcessService
-from arl_tangram.services.process_backend import ProcessBackend
+from arl_tangram.services.processes.backend import ProcessBackend
+from arl_tangram.services.servers.launching import Server
 from arl_tangram.testing import FakePool
 
 TESTS = Path(__file__).parents[1]

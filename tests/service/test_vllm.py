@@ -65,8 +65,6 @@ async def test_no_action_may_put_it_to_sleep(path: str) -> None:
         await engine.restore()
         with pytest.raises(UsageError, match="is no path"):
             await engine.ask("/\0", {})
-        with pytest.raises(UsageError, match="is no path"):
-            await engine.ask("/\0", {})
         with pytest.raises(UsageError, match="for the scheduler alone"):
             await engine.ask(path, {})
         with pytest.raises(UsageError, match="streams"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+from arl_tangram.bench import spread
 from arl_tangram.bench.machine import Machine
 from arl_tangram.bench.swap.figures import Round
 
@@ -29,7 +29,7 @@ def introduction(machine: Machine, size: int, rounds: int) -> str:
 
 def table(rounds: Sequence[Round], size: int) -> str:
     """Return a row for each thing that was measured, with bandwidths where bytes are copied."""
-    lines = [f"{'':<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in ("best", "median", "worst", "best GB/s"))]
+    lines = [f"{'':<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in (*spread.HEADS, "best GB/s"))]
     for name, values in (
         ("numpy.copyto, warm pages", [one.copy_s for one in rounds]),
         ("restore, warm pages", [one.restore_s for one in rounds]),
@@ -48,4 +48,4 @@ def table(rounds: Sequence[Round], size: int) -> str:
 
 
 def _cells(seconds: Sequence[float]) -> str:
-    return "".join(f"{value * 1e3:>{_CELL}.2f}" for value in (min(seconds), median(seconds), max(seconds)))
+    return spread.cells([value * 1e3 for value in seconds], ".2f", _CELL)

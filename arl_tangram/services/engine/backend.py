@@ -21,12 +21,13 @@ from arl_tangram.model.service import Service
 from arl_tangram.services.engine.calls import EngineService, Requests
 from arl_tangram.services.engine.declared import EngineDeclaration
 from arl_tangram.services.engine.driver import Engine
-from arl_tangram.services.engine.memory import Meter, enough, turn
-from arl_tangram.services.engine.placing import Gauge, chunk
+from arl_tangram.services.engine.placing import chunk
 from arl_tangram.services.engine.question import Question
 from arl_tangram.services.engine.remote import Door, Remote, RemoteFault, Seen
 from arl_tangram.services.engine.server import LaunchedServer
 from arl_tangram.services.engine.states import State
+from arl_tangram.services.servers.gauge import Gauge
+from arl_tangram.services.servers.memory import Meter, enough, turn
 from arl_tangram.uninterrupted import in_thread
 
 _logger = logging.getLogger(__name__)

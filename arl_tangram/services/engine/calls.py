@@ -13,9 +13,9 @@ import httpx
 
 from arl_tangram.errors import EvictedServiceError, ServiceLostError, UsageError
 from arl_tangram.services.engine.driver import Engine
-from arl_tangram.services.engine.probe import aborted
 from arl_tangram.services.engine.remote import Door, RefusedFault, RemoteFault
 from arl_tangram.services.own_loop import OwnLoop
+from arl_tangram.services.servers.answers import aborted
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"

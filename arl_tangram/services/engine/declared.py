@@ -12,8 +12,8 @@ from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.gpu import CHUNK_SIZES
 from arl_tangram.model.quantities import bytes_of_gib, is_name, seconds, service_name, whole
 from arl_tangram.services.engine.limits import Limits
-from arl_tangram.services.engine.memory import MemoryOf
 from arl_tangram.services.engine.probe import Probe
+from arl_tangram.services.servers.memory import MemoryOf
 from arl_tangram.services.variables import checked_variables
 
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})

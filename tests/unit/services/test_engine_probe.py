@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.services.engine.probe import Probe, aborted, difference
+from arl_tangram.services.engine.probe import Probe, difference
+from arl_tangram.services.servers.answers import aborted
 
 
 def completion(text: str = "Paris", logprob: float = -0.25, **more: object) -> dict[str, object]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 from arl_tangram.model.quantities import GIB
-from arl_tangram.services.engine.memory import MemoryOf, Meter, enough, turn
+from arl_tangram.services.servers.memory import MemoryOf, Meter, enough, turn
 
 
 class ServerMemory:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arl_tangram.services.engine.memory import Meter, enough, turn
+from arl_tangram.services.servers.memory import Meter, enough, turn
 
 GIB = 1 << 30
 

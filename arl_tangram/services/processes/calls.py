@@ -9,9 +9,9 @@ from typing import Any, cast
 import httpx
 
 from arl_tangram.errors import EvictedServiceError, ServiceLostError, UsageError
-from arl_tangram.services.engine.probe import aborted
-from arl_tangram.services.launching import Server
 from arl_tangram.services.own_loop import OwnLoop
+from arl_tangram.services.servers.answers import aborted
+from arl_tangram.services.servers.launching import Server
 
 _SHOWN = 400
 _BUSY = frozenset({408, 425, 429})  # refused for now, and not for what was asked

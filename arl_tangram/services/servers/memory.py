@@ -1,4 +1,4 @@
-"""How much memory of its devices an engine has given up, measured from outside: what a server says is not enough.
+"""How much memory of its devices a server has given up, measured from outside: what it says is not enough.
 
 Only the memory of a whole device can be measured everywhere (process numbers inside a container are not those of the
 driver), so that engines which share a device take turns.

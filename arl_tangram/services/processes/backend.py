@@ -21,13 +21,13 @@ from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.model.gpu import Footprint, HostedService
 from arl_tangram.model.quantities import bytes_of_gib
 from arl_tangram.model.service import Service
-from arl_tangram.services.engine.memory import MemoryOf
-from arl_tangram.services.engine.placing import Gauge
-from arl_tangram.services.launching import Server
 from arl_tangram.services.process import ProcessService
-from arl_tangram.services.process_calls import RunningServer, ended_words
-from arl_tangram.services.process_memory import ServerMemory
-from arl_tangram.services.waiting import filled, free_port, healthy, listens
+from arl_tangram.services.processes.calls import RunningServer, ended_words
+from arl_tangram.services.processes.memory import ServerMemory
+from arl_tangram.services.servers.gauge import Gauge
+from arl_tangram.services.servers.launching import Server
+from arl_tangram.services.servers.memory import MemoryOf
+from arl_tangram.services.servers.waiting import filled, free_port, healthy, listens
 from arl_tangram.uninterrupted import in_thread, unstoppable
 
 _CONNECT_LIMIT_S = 10.0
