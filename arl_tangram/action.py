@@ -106,7 +106,7 @@ def action(
     memory_gib: float = 0,
     quota: Mapping[str, float | QuotaUse] | None = None,
     service: str | None = None,
-    gpu: int = 0,
+    gpu: int | Elastic = 0,
     isolate: Literal["thread", "process"] | None = None,
     priority: int = 0,
     timeout: float | None = None,
@@ -131,7 +131,7 @@ def action(
         service: the name of a service of the pool of GPUs: it is resident while the body, an `async def`, runs, which
             finds it with `tangram.current_service()`. It is restored first if it has to be.
         gpu: GPUs that the body has to itself, which runs in a process (`isolate="process"`) that sees just these: 1,
-            2, 4 or 8, neighbours on one machine.
+            2, 4 or 8, or an `Elastic` range of these; neighbours on one machine.
         isolate: where a plain function runs: `"thread"` (default), or `"process"`, a worker process that is pinned
             to the granted cores and can be killed; its arguments and its result are pickled.
         priority: lower first; no action starves within one priority.

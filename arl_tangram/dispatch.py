@@ -7,64 +7,17 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.errors import ShutdownError, UsageError
+from arl_tangram.gpu_dispatch import GpuDispatch
 from arl_tangram.model.events import Event
-from arl_tangram.model.gpu import GpuNode, Instance
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.policies.own import Own
-from arl_tangram.scheduling.policy import Group, Plan, Policy
 
-_MOST_PLANNING_S = 1.0
 _EARLY_S = 0.001
 _logger = logging.getLogger(__name__)
-
-
-def watched(policy: Policy) -> Policy:
-    """Return a policy that fails if it holds up the event loop; the library's own do not, and are not timed."""
-    ours = type(policy).__module__.startswith("arl_tangram.scheduling") and not isinstance(policy, Own)
-    return policy if ours else Timed(policy)
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A policy that fails if it holds up the event loop: nothing else runs while it plans.
-
-    Attributes:
-        policy: what plans.
-        most_s: seconds that one plan may take.
-    """
-
-    policy: Policy
-    most_s: float = _MOST_PLANNING_S
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.policy.name
-
-    @property
-    def reserved_cores(self) -> int:
-        """What it reserves."""
-        return self.policy.reserved_cores
-
-    def planner(self) -> Plan:
-        """Return its planner, timed."""
-        plan = self.policy.planner()
-
-        def timed(group: Group) -> Sequence[int]:
-            started_s = time.perf_counter()
-            planned = plan(group)
-            took_s = time.perf_counter() - started_s
-            if took_s > self.most_s:
-                raise TimeoutError(f"planned for {took_s:.3f} s; {self.most_s:g} s are the most")
-            return planned
-
-        return timed
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -78,7 +31,7 @@ class Dispatcher:
 
     Attributes:
         time: tells the time of the loop.
-        on_evicted: is told of services that have to go, before those are granted who get what they had.
+        gpus: carries what concerns the services and devices of a pool of GPUs, if there is one.
 
     Args:
         core: the scheduler.
@@ -92,8 +45,6 @@ class Dispatcher:
         self._waiters: dict[int, Waiter] = {}
         self._reclaiming: dict[int, Callable[[Exception | None], None]] = {}
         self._until_idle: list[asyncio.Future[None]] = []
-        self._until_clear: list[tuple[int, asyncio.Future[None]]] = []
-        self.on_evicted: Callable[[Sequence[Instance]], None] | None = None
         self._scheduled = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -101,6 +52,7 @@ class Dispatcher:
         self.time = clock_of(self._loop)
         self._reached_s = self.time()
         self._next_id = 0
+        self.gpus = GpuDispatch(core, self._loop, self.now_s, self._wake)
 
     @property
     def topology(self) -> Topology:
@@ -201,59 +153,6 @@ class Dispatcher:
         self.core.set_capacity(dimension, units, self.time())
         self._wake()
 
-    # A pool of GPUs.
-
-    def restored(self, instance: Instance, took_s: float) -> None:
-        """A service can be used; to make it so took so many seconds."""
-        self.core.seating.restored(instance, took_s, self.now_s())
-        self._wake()
-
-    def failed(self, instance: Instance, error: Exception) -> None:
-        """A service could not be restored; who waits for it learns of it from its lease."""
-        _logger.warning("%s could not be restored: %s", instance, error)
-        self.core.seating.failed(instance, self.now_s())
-        self._wake()
-
-    def lost(self, instance: Instance, error: Exception) -> None:
-        """A service has died; who uses it learns of it from its calls."""
-        _logger.warning("%s was lost: %s", instance, error)
-        self.core.seating.lost(instance, self.now_s())
-        self._wake()
-
-    def capacity(self, device: int, capacity_bytes: int) -> None:
-        """Services can have so many bytes of a device."""
-        self.core.seating.set_device(device, capacity_bytes, self.now_s())
-        self._wake()
-
-    def lend_devices(self, first: int, node: GpuNode) -> None:
-        """There are the devices of one more node, numbered from `first`."""
-        self.core.seating.lend(first, node, self.now_s())
-        self._wake()
-
-    def reclaim_devices(self, first: int) -> None:
-        """Let nobody new sit on the devices of a node that was lent."""
-        self.core.seating.reclaim(first, self.now_s())
-        self._wake()
-
-    async def until_clear(self, first: int) -> None:
-        """Wait until nothing is on the devices of a node any more, which were reclaimed.
-
-        Raises:
-            ShutdownError: the runtime closes before that, or has closed.
-        """
-        if self._stopped:
-            raise _closed_before_clear()
-        clear = self._loop.create_future()
-        self._until_clear.append((first, clear))
-        self._wake()
-        await clear
-
-    def _tell_clear(self) -> None:
-        for first, clear in self._until_clear:
-            if not clear.done() and self.core.seating.seats.is_clear(first):
-                clear.set_result(None)
-        self._until_clear = [waiting for waiting in self._until_clear if not waiting[1].done()]
-
     async def until_idle(self) -> None:
         """Wait until no call holds units.
 
@@ -319,9 +218,7 @@ class Dispatcher:
         self._stopped = True
         self.tell()
         self._end_until_idle(ShutdownError("the runtime was closed before nothing ran any more"))
-        for _, clear in self._until_clear:
-            if not clear.done():
-                clear.set_exception(_closed_before_clear())
+        self.gpus.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -361,8 +258,8 @@ class Dispatcher:
             self._waiters.pop(action_id).expired()
         for action_id, refusal in decisions.impossible:
             self._waiters.pop(action_id).failed(refusal)
-        if decisions.evicted is not None and self.on_evicted is not None:
-            self.on_evicted(decisions.evicted)
+        if decisions.evicted is not None:
+            self.gpus.evict(decisions.evicted)
         for resumed in decisions.resumed:
             self._reclaiming.pop(resumed.pending.id)(None)
         for trajectory in decisions.opened:
@@ -372,8 +269,7 @@ class Dispatcher:
         self.tell()
         if decisions.more:
             self._wake()
-        if self._until_clear:
-            self._tell_clear()
+        self.gpus.tell_clear()
         self._arm()
 
     def _arm(self) -> None:
@@ -409,7 +305,3 @@ class Dispatcher:
         for action_id, regained in list(self._reclaiming.items()):
             del self._reclaiming[action_id]
             regained(error)
-
-
-def _closed_before_clear() -> ShutdownError:
-    return ShutdownError("the runtime was closed before the devices were free")

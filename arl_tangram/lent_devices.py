@@ -14,6 +14,7 @@ from arl_tangram.dispatch import Dispatcher
 from arl_tangram.doorway import Doorway
 from arl_tangram.errors import RuntimeClosedError, ShutdownError, TangramError, UsageError
 from arl_tangram.managers.gpu.manager import GpuManager
+from arl_tangram.model.gpu import GpuNode
 from arl_tangram.uninterrupted import finish_anyway
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class LentDevices:
         self._dispatcher = dispatcher
         self._doorway = doorway
         self._on_change = on_change
-        self._first: int | None = None
+        self._lent: tuple[int, GpuNode] | None = None
         self._is_new = True
         self._giving_back = asyncio.Lock()  # waited for on the runtime's loop only
 
@@ -67,7 +68,7 @@ class LentDevices:
         try:
             await self._at_home(self._lend)
         except asyncio.CancelledError:
-            if self._first is not None:
+            if self._lent is not None:
                 with anyio.CancelScope(shield=True):  # a task that is cancelled again does not wait any longer
                     await self._give_back_quietly()
             raise
@@ -110,22 +111,27 @@ class LentDevices:
             await self._doorway.visit(work)
 
     async def _lend(self) -> None:
-        self._first, node = await self._gpu.lend(self.devices)
-        self._dispatcher.lend_devices(self._first, node)
+        first, node = self._lent = await self._gpu.lend(self.devices)
+        self._dispatcher.gpus.lend(first, node)
         self._on_change()
 
     async def _reclaim(self) -> None:
         async with self._giving_back:
-            first = self._first
-            if first is None or self._gpu.is_closed:
+            if self._lent is None or not self._is_there(*self._lent):
                 return
-            self._dispatcher.reclaim_devices(first)
+            first, node = self._lent
+            self._dispatcher.gpus.reclaim(first)
             self._on_change()
             try:
-                await self._dispatcher.until_clear(first)
-                await finish_anyway(self._gpu.reclaim(first))
+                await self._dispatcher.gpus.until_clear(first)
+                if self._is_there(first, node):
+                    await finish_anyway(self._gpu.reclaim(first))
             except TangramError as error:
                 if self._dispatcher.is_stopped and not isinstance(error, ShutdownError):
                     raise ShutdownError("the runtime was closed while devices were given back") from error
                 raise
-            self._first = None
+            self._lent = None
+
+    def _is_there(self, first: int, node: GpuNode) -> bool:
+        """Whether this loan has devices still; those that were closed meanwhile may be there by a later one."""
+        return not self._gpu.is_closed and self._gpu.is_lent(first, node)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from arl_tangram.closing import Opened
-from arl_tangram.dispatch import Dispatcher, watched
+from arl_tangram.dispatch import Dispatcher
 from arl_tangram.doorway import Doorway
 from arl_tangram.execution import refuse
 from arl_tangram.managers.breakers import Breakers
@@ -21,6 +21,7 @@ from arl_tangram.model.gpu import Instance
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup, cores_of, seats_of
+from arl_tangram.timed_policy import watched
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
@@ -103,8 +104,8 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
         )
         dispatcher = Dispatcher(core, Happened(summary, sink).tell)
         if gpu is not None:
-            dispatcher.on_evicted = partial(_evict, gpu)
-            gpu.listen(dispatcher)
+            dispatcher.gpus.on_evicted = partial(_evict, gpu)
+            gpu.listen(dispatcher.gpus)
         workshop = Workshop(
             dispatcher,
             cpu,

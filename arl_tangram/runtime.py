@@ -166,7 +166,7 @@ class Tangram(Calling):
             capacity: in the units shown there: cores, GiB, calls, tokens, threads; to a thousandth where those are.
 
         Raises:
-            ConfigurationError: no such resource, or a capacity that it cannot have.
+            ConfigurationError: no such resource, a capacity that it cannot have, or what a pool of GPUs has.
         """
         self._check_open()
         self._doorway.do(lambda: self._set_capacity(name, capacity))
@@ -176,6 +176,11 @@ class Tangram(Calling):
         if not is_name(name) or name not in topology.index or is_breaker(name):
             known = ", ".join(repr(other) for other in topology.index if not is_breaker(other))
             raise ConfigurationError(f"there is no resource {name!r}; there are {known}")
+        if topology.seats >> topology.index[name] & 1:
+            raise ConfigurationError(
+                f"set_capacity({name!r}): that is what the pool of GPUs has: devices come and go with lend(), and a "
+                "service has the places that its max_concurrency= says"
+            )
         dimension = topology.dimensions[topology.index[name]]
         units = capacity_units(capacity, dimension.scale, f"set_capacity({name!r})", ConfigurationError)
         if resource_of(name) is not None and self._workshop.cpu is not None:

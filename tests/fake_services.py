@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arl_tangram.errors import EvictedServiceError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk, Footprint, HostedService, Instance
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.driver import Engine
 from arl_tangram.services.engine.limits import Limits
-from arl_tangram.services.engine.memory import Meter
 from arl_tangram.services.engine.remote import GoneFault, RefusedFault, Seen
+from arl_tangram.services.servers.memory import Meter
 
 LIMITS = Limits(transition_s=10.0, settle_s=1.0, start_s=60.0, stop_s=5.0)
 HELD, KEPT, CAPACITY = 8000, 1000, 10_000

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.model.gpu import HostedService
 from arl_tangram.services.engine.backend import EngineBackend
 from arl_tangram.services.sglang import SglangService

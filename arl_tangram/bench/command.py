@@ -10,16 +10,19 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from arl_tangram.bench import faults, inflight, orders, plan, schedule, show
+from arl_tangram.bench import orders, plan, show
 from arl_tangram.bench.aoe import command as aoe
 from arl_tangram.bench.contenders import SLOTS, Traced, in_process
 from arl_tangram.bench.evict import command as evict
+from arl_tangram.bench.faults import command as faults
 from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.gpu import command as gpu
+from arl_tangram.bench.inflight import command as inflight
 from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.bench.ray import command as shared
 from arl_tangram.bench.ray_task import find_ray, ray_contender
 from arl_tangram.bench.rounds import Series, measure
+from arl_tangram.bench.schedule import command as schedule
 from arl_tangram.bench.swap import command as swap
 
 IN_FLIGHT = (1_000, 100_000)

@@ -36,6 +36,17 @@ class Machine:
         """Whether others used more than half of a core in the last minute, which a measurement feels."""
         return self.load_averages[0] > 0.5
 
+    @property
+    def in_words(self) -> str:
+        """The interpreter, the system, the cores and their load, in one line."""
+        load = ", ".join(f"{average:.2f}" for average in self.load_averages)
+        return f"{self.python} on {self.system}, {self.cores} cores of {self.processor}, load {load}"
+
+    @property
+    def versions(self) -> str:
+        """The packages with their versions, in one line."""
+        return ", ".join(f"{name} {version}" for name, version in self.packages.items())
+
 
 def read_machine(*measured: str) -> Machine:
     """Look at this machine, this interpreter and the packages that are measured; without any, those of actions."""

@@ -150,9 +150,8 @@ def gates(figures: Figures) -> list[Gate]:
 
 def introduction(machine: Machine) -> str:
     """Say what is measured, and on what."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n\n"
+        f"{machine.in_words}\n\n"
         f"{NODES} nodes of {CORES} cores, elastic actions with 5 options, CPU time of the scheduler alone; medians\n"
         f"of {REPEATS} repeats. Burst: {ACTIONS:,} actions on the idle cluster, all decisions and the longest one.\n"
         f"Round: on the full cluster with {WAITING:,} waiting one action ends and the scheduler decides.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from arl_tangram.bench.contenders import BASES, SLOTS, TRACED_ACTION
 from arl_tangram.bench.gates import Gate, growth, medians
@@ -16,11 +16,9 @@ _VERDICTS = {True: "pass", False: "FAIL", None: "----"}
 
 def introduction(machine: Machine, rounds: int, least_actions: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
-        f"{packages}\n\n"
+        f"{machine.in_words}\n"
+        f"{machine.versions}\n\n"
         f"Each contender runs an empty body N times, all submitted at once, {SLOTS} at a time, as its documentation\n"
         "shows: asyncio.gather around a semaphore; a task group around a limiter; asyncio.gather over calls of an\n"
         f"action; ray.get of a list of calls. cpu=1 and Ray have {machine.cores} slots, one per core. The clock runs\n"
@@ -57,9 +55,9 @@ def ratio_table(series: Sequence[Series], sizes: Sequence[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def gate_lines(gates: Sequence[Gate]) -> str:
+def gate_lines(gates: Sequence[Gate], verdicts: Mapping[bool | None, str] = _VERDICTS) -> str:
     """Return one line for each promise: pass, FAIL, or that it was not measured."""
-    return "".join(f"{_VERDICTS[gate.passed]}  {gate.promise}: {_value(gate)}\n" for gate in gates)
+    return "".join(f"{verdicts[gate.passed]}  {gate.promise}: {_value(gate)}\n" for gate in gates)
 
 
 def trace_line(events: int, dropped: int) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,8 @@ from arl_tangram.demo import actions
 from arl_tangram.demo.agents import Script
 from arl_tangram.demo.calibration import Calibration, calibration_of
 from arl_tangram.demo.measure import Figures, figures_of
-from arl_tangram.demo.rollout import Answer, Stage, Watcher, faults_of, play_all, play_in_turn
+from arl_tangram.demo.playing import Watcher, at_once, in_turn
+from arl_tangram.demo.rollout import Answer, Stage, faults_of, play
 from arl_tangram.demo.search_api import CALLS, CONCURRENCY, PERIOD_S, search_api
 from arl_tangram.demo.suite import SourceTree
 from arl_tangram.demo.thinking import Thinking
@@ -153,8 +155,8 @@ class _Record:
 
 
 async def _record_alone(bench: Bench, policy: str, scripts: Sequence[Script], *, label: str) -> _Record:
-    at_once = tuple(tuple(0.0 for _ in script.turns) for script in scripts)
-    record = await _record(bench, policy, scripts, at_once, label=label, alone=True)
+    no_pauses = tuple(tuple(0.0 for _ in script.turns) for script in scripts)
+    record = await _record(bench, policy, scripts, no_pauses, label=label, alone=True)
     faults = faults_in(scripts, record.answers)
     if faults:
         raise ConfigurationError("; ".join(faults))
@@ -172,13 +174,13 @@ async def _record(
     trace: Path | None = None,
 ) -> _Record:
     memory = MemorySink()
-    play = play_in_turn if alone else play_all
+    play_all = in_turn if alone else at_once
     with bench.progress.watch(label, len(scripts), sum(s.calls for s in scripts)) as watcher:
         async with search_api(bench.address) as api:
             refused_before = await api.refused()
             async with _runtime(bench.pool, policy, memory if trace is None else trace):
                 stage = Stage(bench.tree.folders, api, watcher)
-                answers, step_s = await play(stage, scripts, thinking)
+                answers, step_s = await play_all(partial(play, stage), scripts, thinking)
             refused = await api.refused() - refused_before
     events = memory.events if trace is None else read_trace(trace).events
     return _Record(events, answers, step_s, refused)

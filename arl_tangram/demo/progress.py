@@ -11,7 +11,7 @@ import rich.progress
 from rich.console import Console
 
 from arl_tangram.demo.comparison import Progress
-from arl_tangram.demo.rollout import Watcher
+from arl_tangram.demo.playing import Watcher
 
 # Drawing holds the interpreter that also schedules: often enough for the eye, seldom enough for the measurement.
 _FRAMES_PER_S = 2

@@ -1,19 +1,16 @@
-"""Play the scripts: all trajectories at once on one runtime, under one policy."""
+"""One trajectory of the demo: a coding agent by its script, turn by turn, and its rewards."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import arl_tangram as tangram
 from arl_tangram.demo import actions
 from arl_tangram.demo.agents import CheckOut, Course, Edit, Script, Search, Shell, Step
+from arl_tangram.demo.playing import Watcher, in_trajectory
 from arl_tangram.demo.search_api import SearchApi
-from arl_tangram.demo.thinking import Thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +32,6 @@ class Answer:
     error: str | None = None
 
 
-class Watcher(Protocol):
-    """Who wants to see the rollout while it goes on."""
-
-    def call_ended(self) -> None:
-        """One more call has its answer."""
-        ...
-
-    def trajectory_ended(self) -> None:
-        """One more trajectory has its rewards."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What all trajectories share: the source tree, the search API and who watches."""
@@ -56,33 +41,11 @@ class Stage:
     watcher: Watcher
 
 
-async def play_all(stage: Stage, scripts: Sequence[Script], thinking: Thinking) -> tuple[tuple[Answer, ...], float]:
-    """Play all scripts at once on the current runtime.
-
-    Returns:
-        The answers in the order of the scripts, and the seconds until the last trajectory ended.
-    """
-    began_s = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_play(stage, s, t)) for s, t in zip(scripts, thinking, strict=True)]
-    return tuple(task.result() for task in tasks), time.perf_counter() - began_s
-
-
-async def play_in_turn(stage: Stage, scripts: Sequence[Script], thinking: Thinking) -> tuple[tuple[Answer, ...], float]:
-    """Play the scripts one after another, each alone; returns the same as `play_all`."""
-    began_s = time.perf_counter()
-    answers = [await _play(stage, s, t) for s, t in zip(scripts, thinking, strict=True)]
-    return tuple(answers), time.perf_counter() - began_s
-
-
-async def _play(stage: Stage, script: Script, pauses: tuple[float, ...]) -> Answer:
-    try:
-        async with tangram.trajectory():
-            answer = await _take_turns(stage, script, pauses)
-    except Exception as error:  # noqa: BLE001 - a broken trajectory is an answer, too: the others go on, the demo fails
-        answer = Answer(script.index, error=f"{type(error).__name__}: {error}")
-    stage.watcher.trajectory_ended()
-    return answer
+async def play(stage: Stage, script: Script, pauses: tuple[float, ...]) -> Answer:
+    """Play one script in a trajectory of its own; what breaks it is part of the answer."""
+    return await in_trajectory(
+        lambda: _take_turns(stage, script, pauses), lambda error: Answer(script.index, error=error), stage.watcher
+    )
 
 
 async def _take_turns(stage: Stage, script: Script, pauses: tuple[float, ...]) -> Answer:

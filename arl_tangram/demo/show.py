@@ -48,7 +48,7 @@ _ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
 # A quarter of the machine is as much as a few background services take.
 _BUSY = 0.25
 
-_TERMS = (
+TERMS = (
     ("action", "one call of a tool or reward: a command, an edit, a search, a test suite"),
     ("ACT", "action completion time: queueing (waits for cores or quota) + execution + overhead"),
     ("admission", "a trajectory's wait for its reservation; counted into the ACT of its first action"),
@@ -90,12 +90,12 @@ def show_calibration(console: Console, calibration: Calibration) -> None:
     )
 
 
-def show_terms(console: Console) -> None:
-    """Explain the words of the table."""
+def show_terms(console: Console, terms: Sequence[tuple[str, str]] = TERMS) -> None:
+    """Explain the words of a table."""
     table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for word, meaning in _TERMS:
+    for word, meaning in terms:
         table.add_row(word, meaning)
     console.print(Padding(table, (0, 0, 0, 2)))
 

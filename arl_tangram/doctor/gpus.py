@@ -8,8 +8,8 @@ from pathlib import Path
 
 from arl_tangram.doctor.findings import Finding
 from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.gpu.found import FoundGpus, find_gpus
-from arl_tangram.managers.gpu.nvml import has_driver
+from arl_tangram.managers.gpu.discovery.found import FoundGpus, find_gpus
+from arl_tangram.managers.gpu.discovery.nvml import has_driver
 from arl_tangram.model.quantities import GIB
 
 _EXTRA = "pip install 'arl-tangram[gpu]'"

@@ -8,9 +8,8 @@ from typing import cast
 
 from arl_tangram.errors import DefinitionError
 from arl_tangram.model.elasticity import Elastic
+from arl_tangram.model.gpu import CHUNK_SIZES
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, quota_name, service_name, thousandths, whole
-
-_MOST_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Cost:
         quota: pairs of a quota's name and thousandths of a call, sorted by name.
         tokens: pairs of a quota's name and thousandths of a token, for those with more than none, sorted by name.
         service: the name of the service that it uses, or None.
-        gpu: GPUs that it has to itself: a power of two, or 0 for none.
+        gpu: GPUs that it has to itself: a number that chunks can have, or an `Elastic` of such; 0 for none.
     """
 
     cpu: int | Elastic = 0
@@ -44,7 +43,14 @@ class Cost:
     quota: tuple[tuple[str, int], ...] = ()
     tokens: tuple[tuple[str, int], ...] = ()
     service: str | None = None
-    gpu: int = 0
+    gpu: int | Elastic = 0
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """How many GPUs it may have to itself, ascending; none if it has none."""
+        if isinstance(self.gpu, Elastic):
+            return self.gpu.options
+        return (self.gpu,) if self.gpu else ()
 
     @property
     def minimum_cpu(self) -> int:
@@ -65,7 +71,7 @@ def declare_cost(
 
     Raises:
         DefinitionError: two elastic resources, or an amount that is negative, not finite, finer
-            than a thousandth, or (for the calls of a quota) zero; a number of GPUs that is no power of two; a service
+            than a thousandth, or (for the calls of a quota) zero; a number of GPUs that is not 1, 2, 4 or 8; a service
             and GPUs of its own, or one of them beside elastic cores.
     """
     quotas = _mapping(name, quota)
@@ -74,8 +80,8 @@ def declare_cost(
     elastic = [what for what, amount in amounts.items() if isinstance(amount, Elastic)]
     if len(elastic) > 1:
         raise DefinitionError(f"{name}: at most one resource may be Elastic, not {' and '.join(elastic)}")
-    if elastic and elastic != ["cpu"]:
-        raise DefinitionError(f"{name}: only cpu= can be Elastic so far, not {elastic[0]}")
+    if elastic and elastic[0] not in ("cpu", "gpu"):
+        raise DefinitionError(f"{name}: only cpu= and gpu= can be Elastic, not {elastic[0]}")
     gpus = _gpus(name, gpu)
     _check_seat(name, cpu, service, gpus)
     calls: list[tuple[str, int]] = []
@@ -100,14 +106,21 @@ def declare_cost(
     )
 
 
-def _gpus(name: str, gpu: object) -> int:
-    gpus = whole(gpu, f"{name}: gpu", DefinitionError, least=0, most=_MOST_GPUS)
-    if gpus & (gpus - 1):
-        raise DefinitionError(f"{name}: gpu= takes a power of two up to {_MOST_GPUS}, not {gpus}")
-    return gpus
+def _gpus(name: str, gpu: object) -> int | Elastic:
+    """Return the numbers of GPUs that chunks can have: of a range, those in it."""
+    if not isinstance(gpu, Elastic):
+        gpus = whole(gpu, f"{name}: gpu", DefinitionError, least=0, most=CHUNK_SIZES[-1])
+        if gpus and gpus not in CHUNK_SIZES:
+            raise DefinitionError(f"{name}: gpu= takes 1, 2, 4 or 8, not {gpus}")
+        return gpus
+    is_range = gpu.options == Elastic(gpu.minimum, gpu.maximum).options
+    for gpus in (gpu.minimum, gpu.maximum) if is_range else gpu.options:
+        if gpus not in CHUNK_SIZES:
+            raise DefinitionError(f"{name}: gpu=Elastic(...) takes 1, 2, 4 and 8, not {gpus}")
+    return Elastic.of(*[gpus for gpus in gpu.options if gpus in CHUNK_SIZES], speedup=gpu.speedup)
 
 
-def _check_seat(name: str, cpu: object, service: object, gpus: int) -> None:
+def _check_seat(name: str, cpu: object, service: object, gpus: int | Elastic) -> None:
     if service is not None and gpus:
         raise DefinitionError(f"{name}: service= and gpu= exclude each other: a service brings its GPUs along")
     if isinstance(cpu, Elastic) and (service is not None or gpus):

@@ -101,7 +101,8 @@ class Elastic:
     """A range of whole units from which the scheduler picks one for each run.
 
     `Elastic(min, max)` admits every integer up to 8, then 12, 16, 24, 32, 48, 64, …, and always
-    `min` and `max` themselves; `Elastic.of(1, 2, 4, 8)` exactly those.
+    `min` and `max` themselves; `Elastic.of(1, 2, 4, 8)` exactly those. Of GPUs there are 1, 2, 4 or 8: a
+    range of them admits those in it.
 
     Args:
         minimum: the least units that the action can run on, from 1.

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from arl_tangram.errors import ConfigurationError
+
+CHUNK_SIZES = (1, 2, 4, 8)
+"""How many devices a chunk can have: a service that is on several, or a body that has some to itself."""
 
 
 class Instance(NamedTuple):
@@ -26,7 +32,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         first: the number of the first device, counted over all nodes of the pool.
-        size: 1, 2, 4 or 8.
+        size: one of `CHUNK_SIZES`.
     """
 
     first: int
@@ -62,6 +68,31 @@ class GpuNode:
 
     name: str
     devices: tuple[GpuDevice, ...]
+
+
+def checked_dops(value: object, what: str) -> tuple[int, ...]:
+    """Return on how many devices each a service is to be, ascending.
+
+    Raises:
+        ConfigurationError: none, one twice, or one that chunks cannot have.
+    """
+    dops = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    chosen = tuple(size for size in CHUNK_SIZES if size in dops)
+    if not dops or len(chosen) != len(dops) or any(type(dop) is not int for dop in dops):
+        raise ConfigurationError(f"{what}: dops= takes different numbers out of 1, 2, 4 and 8, not {value!r}")
+    return chosen
+
+
+def chunks_of(nodes: Sequence[GpuNode], size: int) -> tuple[Chunk, ...]:
+    """Return all chunks of a size that nodes have, ascending; devices are counted over all nodes, in their order."""
+    if size not in CHUNK_SIZES:
+        return ()
+    chunks: list[Chunk] = []
+    first = 0
+    for node in nodes:
+        chunks += [Chunk(first + at, size) for at in range(0, len(node.devices) - size + 1, size)]
+        first += len(node.devices)
+    return tuple(chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +143,12 @@ class SeatNeed:
     Attributes:
         service: the service that it uses; None for one that has GPUs to itself.
         dops: on how many GPUs it may be, ascending; one number where there is no choice.
+        relative: the expected duration on each of them, relative to one GPU, as declared; empty where it is learned.
     """
 
     service: str | None
     dops: tuple[int, ...]
+    relative: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

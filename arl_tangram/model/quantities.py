@@ -55,7 +55,9 @@ def quota_name(value: object, what: str, error: type[TangramError]) -> str:
 
 def service_name(value: object, what: str, error: type[TangramError]) -> str:
     """Return the name of a service: letters, digits, `-`, `_` and `.`."""
-    if not isinstance(value, str) or not value or not all(c.isalnum() or c in "-_." for c in value):
+    if not isinstance(value, str):
+        raise error(f"{what}: the name of a service is a string, such as 'judge', not {value!r}")
+    if not value or not all(c.isalnum() or c in "-_." for c in value):
         raise error(f"{what}: the name of a service has letters, digits, '-', '_' and '.', not {value!r}")
     return value
 

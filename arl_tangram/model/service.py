@@ -20,7 +20,7 @@ class Service(Protocol):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Its devices, as torch calls them: `cuda:0`, or `cpu`."""
+        """Its devices, as torch calls them here: `cuda:0`, or `cpu`; a server's by UUID if that is not known."""
         ...
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -31,5 +31,6 @@ class Service(Protocol):
         Raises:
             ServiceLostError: the service has died.
             UsageError: the action that had it has ended.
+            WrongLoopError: another event loop runs here than that of the action.
         """
         ...

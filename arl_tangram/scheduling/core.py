@@ -254,7 +254,7 @@ class SchedulerCore:
         seat = running.seat if self.seating.seats.seat_of(action_id) is not None else None  # else it has none any more
         self._running[action_id] = running._replace(pending=action, seat=seat)
         self.finish(action_id, now_s, None)
-        action = action._replace(turn=turn)
+        action = self.seating.with_least(action._replace(turn=turn))
         if action.parent is not None:
             self._nesting.add(action)
         if action.demand.queue_timeout is not None:

@@ -18,7 +18,7 @@ from heapq import nsmallest
 
 from arl_tangram.model.estimates import Estimate, Learned, SpeedupSource
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 from arl_tangram.scheduling.running_mean import SHORTEST_S, RunningMean, bounded
 from arl_tangram.scheduling.speedups import KeySpeedup, SpeedupFit
 

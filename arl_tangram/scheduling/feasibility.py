@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -16,10 +15,8 @@ from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.topology import CPU, MEMORY, PROCESSES, SANDBOXES, THREADS, Dimension, Topology
 from arl_tangram.scheduling.offered import cores_in_words, mask_of, nowhere, of_node
 from arl_tangram.scheduling.quota_places import quotas_of, with_quotas
+from arl_tangram.scheduling.relative import relative_duration
 from arl_tangram.scheduling.seat_needs import seat_of
-
-LONGEST_S = 1e7
-"""What an estimate that is not finite, or absurd, is taken to be: worse than any real duration."""
 
 _NO_SERVICES: Mapping[str, HostedService] = MappingProxyType({})
 
@@ -87,7 +84,7 @@ def resolve(
         elastic=elastic,
         options=options,
         speedup=speedup,
-        relative=tuple(_relative(speedup, units // MILLI) for units in options),
+        relative=tuple(relative_duration(speedup, units // MILLI) for units in options),
         learns=len(options) > 1 and isinstance(spec.cost.cpu, Elastic) and spec.cost.cpu.speedup is None,
         dimensions=mask_of([d for d, _ in (*memory, *fixed)] + ([] if elastic is None else [elastic])),
         priority=spec.priority,
@@ -214,13 +211,3 @@ def _core_options(cost: Cost, capacity: int) -> tuple[tuple[int, ...], Speedup |
         options = tuple(units * MILLI for units in cost.cpu.options if units * MILLI <= capacity)
         return options, cost.cpu.speedup or ASSUMED_SPEEDUP
     return ((cost.cpu,), None) if cost.cpu % MILLI == 0 else ((), None)
-
-
-def _relative(speedup: Speedup | None, units: int) -> float:
-    """Return the duration at `units` relative to one unit; a useless speed-up costs time, never a wrong allocation."""
-    if speedup is None:
-        return 1.0
-    faster = speedup(units)
-    if not (math.isfinite(faster) and faster > 1 / LONGEST_S):
-        return LONGEST_S
-    return 1 / min(faster, LONGEST_S)

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
 
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 
 SHORTEST_S = 1e-6
 """The least that a duration counts as."""

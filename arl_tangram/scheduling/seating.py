@@ -5,9 +5,10 @@ never given back before its action ends. Who gets none holds nothing, and blocks
 those behind it. If something has to be restored for it, which is not possible yet, nothing is restored for anybody
 behind it; joining what is there goes on, within the bounds that `gpu.seats` sets.
 
-That does not concern what running actions have called: what such a caller keeps, others may be waiting for, so that
-they would wait for each other. So these are seated whoever waits before them. One of them that waits for a restore
-bars those whom nobody has called, as any other does; else they might keep busy what has to go for it, for ever.
+What running actions have called is another matter: what such a caller keeps, others may be waiting for, so that they
+would wait for each other. So these are seated though others wait before them, but for a part of the time (`gpu.bars`);
+else they might keep busy what has to go for one that waits for a restore, for ever. Whoever waits for that bars those
+whom nobody has called all the time, whether it is a call itself or not.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from arl_tangram.model.topology import GPU, Topology
 from arl_tangram.scheduling.candidates import Candidates
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.durations import Durations
+from arl_tangram.scheduling.gpu.bars import bars_calls
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.nesting import Nesting
 from arl_tangram.scheduling.queue import WaitingQueue, place
 from arl_tangram.scheduling.rounds import Rounds
-from arl_tangram.scheduling.seat_needs import timing
+from arl_tangram.scheduling.seat_needs import timing, with_gpus
 from arl_tangram.scheduling.starting import Starting
 
 _MOST_TOGETHER = 8
@@ -93,6 +95,7 @@ class Seating:
         self._refuse = refuse
         self._note = note
         self._where: dict[Instance, Chunk] = {}
+        self._since_s: dict[int, float] = {}  # when they were passed over first who wait for a restore
 
     # Candidates.
 
@@ -114,8 +117,9 @@ class Seating:
                 batch = self._batch(left, most, blocked, this)
                 seats = self._seats_for(batch, left, this)
                 for seat in seats:
-                    self._sit(left[0], seat, this)
-                    self._starting.start(left.popleft(), 0, this, seat)
+                    action = self._sit(left[0], seat, this)
+                    left.popleft()
+                    self._starting.start(action, 0, this, seat)
                 started += len(seats)
                 if len(batch) == len(seats):
                     most = _MOST_TOGETHER
@@ -159,13 +163,33 @@ class Seating:
         self.evict(this)
         return seats
 
-    def _sit(self, action: PendingAction, seat: Seat, this: Round) -> None:
+    def _sit(self, action: PendingAction, seat: Seat, this: Round) -> PendingAction:
+        """Give an action its seat; return it with what it holds then."""
         self.seats.sit(self.request(action), seat, this.now_s)
+        self._since_s.pop(action.id, None)
         if place(action) == this.unseated:
             this.unseated = None
         self._note_evicted(seat.evicts, this.now_s)
         if seat.restores and seat.instance is not None:
             self._where[seat.instance] = seat.chunk
+        return action if seat.instance is not None else self._with_gpus(action, seat.chunk.size)
+
+    def with_least(self, action: PendingAction) -> PendingAction:
+        """Return an action as it waits: with the least number of GPUs that it asks for."""
+        need = action.demand.seat
+        if need is None or need.service is not None or len(need.dops) == 1:
+            return action
+        return action._replace(demand=with_gpus(action.demand, self._gpu, need.dops[0]))
+
+    def _with_gpus(self, action: PendingAction, gpus: int) -> PendingAction:
+        """Count all GPUs that an action gets to itself; as a candidate it holds the least that it asks for."""
+        need = action.demand.seat
+        assert need is not None
+        if gpus == need.dops[0]:
+            return action
+        # Candidates without a seat still hold some, and devices that were reclaimed may be in use.
+        self._ledger.regain(self._gpu, gpus - need.dops[0])
+        return action._replace(demand=with_gpus(action.demand, self._gpu, gpus))
 
     def _waits(self, action_id: int, members: Iterable[PendingAction]) -> bool:
         return action_id in self._queue or any(action.id == action_id for action in members)
@@ -193,7 +217,13 @@ class Seating:
 
     def _is_barred(self, action: PendingAction, this: Round) -> bool:
         """Whether somebody before it waits for a restore that concerns it."""
-        return this.unseated is not None and action.inherited is None and place(action) > this.unseated
+        if this.unseated is None or place(action) <= this.unseated:
+            return False
+        return action.inherited is None or bars_calls(self._waited_s(this.unseated[-1], this.now_s))[0]
+
+    def _waited_s(self, action_id: int, now_s: float) -> float:
+        """Return how long one has waited for a restore."""
+        return now_s - self._since_s.get(action_id, now_s)
 
     def _is_refused(self, action: PendingAction, this: Round) -> bool:
         """Let go of an action for which its service cannot be restored anywhere; return whether that is so."""
@@ -202,6 +232,7 @@ class Seating:
         if place(action) == this.unseated:
             this.unseated = None
         self._candidates.drop(action)
+        self._since_s.pop(action.id, None)
         this.original.pop(action.id, None)
         need = action.demand.seat
         assert need is not None
@@ -217,10 +248,20 @@ class Seating:
         upcoming = _Upcoming(lambda: self._upcoming(action, islice(left, 1, None)))
         wait = self.seats.pass_over(self.request(action), this.now_s, upcoming=upcoming)
         if wait.until_s is not None:
-            until_s = max(wait.until_s, this.now_s + _LEAST_S)
-            self._rounds.look_again_s[self._gpu] = min(until_s, self._rounds.look_again_s.get(self._gpu, until_s))
-        if wait.placing and (this.unseated is None or place(action) < this.unseated):
-            this.unseated = place(action)
+            self._look_again(wait.until_s, this.now_s)
+        if wait.placing:
+            since_s = self._since_s.setdefault(action.id, this.now_s)
+            if self._nesting.waiting:
+                self._look_again(since_s + bars_calls(this.now_s - since_s)[1], this.now_s)
+            if this.unseated is None or place(action) < this.unseated:
+                this.unseated = place(action)
+        else:
+            self._since_s.pop(action.id, None)
+
+    def _look_again(self, at_s: float, now_s: float) -> None:
+        """Look at those who wait for a seat at a time, though nothing has changed until then."""
+        at_s = max(at_s, now_s + _LEAST_S)
+        self._rounds.look_again_s[self._gpu] = min(at_s, self._rounds.look_again_s.get(self._gpu, at_s))
 
     def is_possible(self, action: PendingAction, kept: Collection[int]) -> bool:
         """Whether an action could ever sit while these others (their ids) keep their seats."""
@@ -231,7 +272,7 @@ class Seating:
         demand = action.demand
         need = demand.seat
         assert need is not None
-        expected_s = self._durations.expected_curve(timing(demand.name, need.dops, demand.duration_s), action.key)
+        expected_s = self._durations.expected_curve(timing(demand.name, need, demand.duration_s), action.key)
         callers = () if action.parent is None else self._nesting.seated_callers_of(action)
         return SeatRequest(action.id, need.service, need.dops, expected_s, callers)
 
@@ -257,7 +298,7 @@ class Seating:
         self.look_at_all()
         if duration_s is not None and seat is not None and need is not None:
             dop = seat.chunk.size if seat.instance is None else seat.instance.dop
-            learned_by = timing(action.demand.name, need.dops, action.demand.duration_s)
+            learned_by = timing(action.demand.name, need, action.demand.duration_s)
             self._durations.observe(learned_by, action.key, dop * MILLI, duration_s)
 
     def restored(self, instance: Instance, took_s: float, now_s: float) -> None:
@@ -284,6 +325,7 @@ class Seating:
     def forget(self, action_id: int) -> None:
         """An action waits no more for a seat."""
         self.seats.forget(action_id)
+        self._since_s.pop(action_id, None)
         self.look_at_all()
 
     def check(self, demand: Demand) -> None:

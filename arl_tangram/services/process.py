@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.gpu import checked_dops
 from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, whole
+from arl_tangram.services.variables import checked_variables, is_text
 
 if TYPE_CHECKING:
-    from arl_tangram.services.process_backend import ProcessBackend
+    from arl_tangram.services.processes.backend import ProcessBackend
 
-_DOPS = (1, 2, 4, 8)
 PORT = "{port}"
 
 
@@ -45,6 +46,9 @@ class ProcessService:
         call_s: how long a call of an action may take.
         start_s: how long a start may take, until it is healthy.
         stop_s: how long it may take to end by itself after SIGTERM; then it is killed, with all that it started.
+        settle_s: how long the memory that it had taken when it was healthy may take to be free after its end; as long
+            as it is not, its room is given to nobody.
+        memory_of: measures what is free on a device with a given name; by default NVML does where there are GPUs.
 
     Raises:
         ConfigurationError: a value that is not possible.
@@ -65,17 +69,19 @@ class ProcessService:
     call_s: float = 600.0
     start_s: float = 600.0
     stop_s: float = 10.0
+    settle_s: float = 10.0
+    memory_of: Callable[[str], int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         what = f"ProcessService({self.name!r})"
         service_name(self.name, what, ConfigurationError)
         object.__setattr__(self, "launch", _words(self.launch, what))
-        object.__setattr__(self, "env", _variables(self.env, what))
-        object.__setattr__(self, "dops", _dops(self.dops, what))
+        object.__setattr__(self, "env", checked_variables(self.env, what))
+        object.__setattr__(self, "dops", checked_dops(self.dops, what))
         for name in ("gpu_gib", "host_gib"):
             bytes_of_gib(getattr(self, name), f"{what}: {name}", ConfigurationError)
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
-        for name in ("restore_s", "call_s", "start_s", "stop_s"):
+        for name in ("restore_s", "call_s", "start_s", "stop_s", "settle_s"):
             seconds(getattr(self, name), f"{what}: {name}", ConfigurationError)
         if cast(Any, self.exclusive) not in (True, False):
             raise ConfigurationError(f"{what}: exclusive= takes True or False, not {self.exclusive!r}")
@@ -85,35 +91,16 @@ class ProcessService:
 
     def backend(self) -> ProcessBackend:
         """Return a new backend for one runtime; it does nothing before its `open`."""
-        from arl_tangram.services.process_backend import ProcessBackend  # noqa: PLC0415 - its HTTP client takes long
+        from arl_tangram.services.processes.backend import ProcessBackend  # noqa: PLC0415 - its HTTP client takes long
 
         return ProcessBackend(self)
 
 
 def _words(value: object, what: str) -> tuple[str, ...]:
     words = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) else ()
-    if isinstance(value, str) or not words or not all(_is_text(word) for word in words) or not words[0]:
+    if isinstance(value, str) or not words or not all(is_text(word) for word in words) or not words[0]:
         raise ConfigurationError(f"{what}: launch= takes a list of words, no shell is involved, not {value!r}")
     return cast("tuple[str, ...]", words)
-
-
-def _variables(value: object, what: str) -> Mapping[str, str]:
-    pairs = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else {None: None}
-    for name, text in pairs.items():
-        if not _is_text(name) or not name or "=" in str(name) or not _is_text(text):
-            raise ConfigurationError(f"{what}: env= takes {{name: text}}, not {value!r}")
-    return MappingProxyType(cast("dict[str, str]", pairs))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _dops(value: object, what: str) -> tuple[int, ...]:
-    dops = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) and not isinstance(value, str) else ()
-    if not dops or any(isinstance(dop, bool) or dop not in _DOPS for dop in dops) or len(set(dops)) < len(dops):
-        raise ConfigurationError(f"{what}: dops= takes different numbers out of 1, 2, 4 and 8, not {value!r}")
-    return tuple(sorted(cast("tuple[int, ...]", dops)))
 
 
 def _check_url(service: ProcessService, what: str) -> None:

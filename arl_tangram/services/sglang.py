@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from arl_tangram.managers.gpu.backend import Backend
-from arl_tangram.services.engine.declared import EngineDeclaration
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.gpu.instances.backend import Backend
+from arl_tangram.services.engine.declared import EngineDeclaration, is_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class SglangService(EngineDeclaration):
     """
 
     admin_api_key: str | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        EngineDeclaration.__post_init__(self)
+        if not is_key(self.admin_api_key):
+            raise ConfigurationError(f"SglangService({self.name!r}): admin_api_key= takes a text of printable ASCII")
 
     def backend(self) -> Backend:
         """Return a new backend for one runtime."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.gpu import checked_dops
 from arl_tangram.model.quantities import service_name, whole
 from arl_tangram.services.modules.backend import ModuleBackend
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     import torch
 
     Loaded: TypeAlias = torch.nn.Module | tuple[torch.nn.Module, Sequence[torch.nn.Module]]
-
-_DOPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,14 @@ class TorchService:
     def __post_init__(self) -> None:
         what = f"TorchService({self.name!r})"
         service_name(self.name, what, ConfigurationError)
+        if not isinstance(self.load, type) and hasattr(self.load, "state_dict"):  # a module can be called, too
+            raise ConfigurationError(
+                f"{what}: load= takes a function that returns a new module each time, not the module itself, "
+                f"a {type(self.load).__name__}"
+            )
         if not callable(self.load):
             raise ConfigurationError(f"{what}: load= takes a function that returns a module, not {self.load!r}")
-        object.__setattr__(self, "dops", _dops(self.dops, what))
+        object.__setattr__(self, "dops", checked_dops(self.dops, what))
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
         for name in ("exclusive", "verify"):
             value: object = getattr(self, name)
@@ -70,11 +74,3 @@ class TorchService:
     def backend(self) -> ModuleBackend:
         """Return a new backend for one runtime; it does nothing before its `open`."""
         return ModuleBackend(self)
-
-
-def _dops(value: object, what: str) -> tuple[int, ...]:
-    dops = tuple(cast("Sequence[object]", value)) if isinstance(value, Sequence) else ()
-    chosen = tuple(dop for dop in _DOPS if dop in dops)
-    if not dops or len(chosen) != len(dops) or any(type(dop) is not int for dop in dops):
-        raise ConfigurationError(f"{what}: dops= takes different numbers out of 1, 2, 4 and 8, not {value!r}")
-    return chosen

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.backend import Backend
+from arl_tangram.managers.gpu.instances.backend import Backend
 from arl_tangram.services.engine.declared import EngineDeclaration
 
 

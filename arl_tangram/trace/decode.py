@@ -219,7 +219,8 @@ class EventDecoder:
         pending = self._waiting.pop(fields.integer("id"), None)
         if pending is None:
             return None
-        if not pending.demand.dimensions:  # it had several places to go to: what it was granted says to which it went
+        if not pending.demand.dimensions or _has_a_choice_of_gpus(pending.demand):
+            # It had several places to go to, or could have more GPUs: what it was granted says which, and how many.
             pending = pending._replace(demand=self._placed(pending.demand, self._units(fields, "grant")))
         running = RunningAction(
             pending,
@@ -333,7 +334,16 @@ def _instance(fields: _Fields) -> tuple[Instance, Chunk]:
 
 
 def _seat_need(fields: _Fields) -> SeatNeed:
-    return SeatNeed(fields.text_or_none("service"), tuple(_integer("dops", dop) for dop in fields.items("dops")))
+    relative = fields.items("relative") if fields.has("relative") else ()
+    return SeatNeed(
+        fields.text_or_none("service"),
+        tuple(_integer("dops", dop) for dop in fields.items("dops")),
+        tuple(_number("relative", value) for value in relative),
+    )
+
+
+def _has_a_choice_of_gpus(demand: Demand) -> bool:
+    return demand.seat is not None and demand.seat.service is None and len(demand.seat.dops) > 1
 
 
 def _seat(fields: _Fields) -> Seat:

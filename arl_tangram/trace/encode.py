@@ -209,7 +209,8 @@ class EventEncoder:
             f"{self._node(demand.node)}"
         )
         if (need := demand.seat) is not None:
-            submitted += f',"seat":{{"service":{_text_or_none(need.service)},"dops":{json.dumps(need.dops)}}}'
+            declared = f',"relative":{json.dumps(need.relative)}' if need.relative else ""
+            submitted += f',"seat":{{"service":{_text_or_none(need.service)},"dops":{json.dumps(need.dops)}{declared}}}'
         return _DemandText(
             demand=demand,
             submitted=submitted,

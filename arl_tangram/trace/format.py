@@ -38,7 +38,8 @@ Where an action has several places to go to, such as the keys of a quota, `fixed
 says which it got.
 With several nodes, each has dimensions of its own (`cpu@NAME`, `memory@NAME`, `sandboxes@NAME`). Then the types
 submitted, ended and opened have `node`, the name, unless they concern none.
-Of a call that uses a service, or has GPUs to itself, `submitted` has `seat` {service or null, dops}, and `started` has
+Of a call that uses a service, or has GPUs to itself, `submitted` has `seat` {service or null, dops, relative (only if
+declared)}; of one with a choice of GPUs, `fixed` has the least and `grant` what it got of them. And `started` has
 `seat` {service or null, dop, first, restores, evicts [[service, dop]]}: it is on `dop` GPUs from the number `first` on,
 and is the one for whom the service is restored, or not. If that fails, the call is returned, and submitted again under
 its id, without an end.

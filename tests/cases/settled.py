@@ -12,7 +12,7 @@ from typing import Any
 
 from arl_tangram import Tangram
 from arl_tangram.testing import assert_idle
-from unit.runtime.virtual import VirtualLoop, turns
+from virtual_time import VirtualLoop, turns
 
 # What is set further ahead only holds something, for as long as the runtime is open, that the end of the loop lets go.
 _FAR_S = 1e8

@@ -17,8 +17,8 @@ import arl_tangram as tangram
 from arl_tangram import LocalPool
 from cases import bodies
 from cases.settled import opened
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns
+from counting_pools import CountingPool
+from virtual_time import turns
 
 # A loop that is free turns within a millisecond. One on a busy machine may be late; one that a body blocks is later by
 # as much as the body takes.

@@ -13,9 +13,9 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import QueueTimeout, Quota, RunTimeout
 from cases.settled import now_s, opened, watch_at_rest
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import run_virtually, turns, until, virtual, virtual_loop
+from counting_pools import CountingPool
+from injection import Scene, at_every_step
+from virtual_time import run_virtually, turns, until, virtual, virtual_loop
 
 
 @tangram.action(cpu=4)

@@ -14,8 +14,8 @@ import arl_tangram as tangram
 from arl_tangram import Failure
 from cases import bodies
 from cases.settled import now_s, opened
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
+from counting_pools import CountingPool
+from virtual_time import turns, virtual
 
 BAD = 350
 

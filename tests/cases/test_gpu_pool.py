@@ -11,7 +11,7 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram.testing import FakeGpuPool, FakeService
 from cases.settled import now_s, opened
-from unit.runtime.virtual import turns, virtual
+from virtual_time import turns, virtual
 
 
 def use(service: str, seconds: float = 1.0) -> Callable[..., Any]:

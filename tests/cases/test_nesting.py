@@ -16,9 +16,9 @@ import arl_tangram as tangram
 from arl_tangram import LocalPool, NestedActionError, Quota, RunTimeout, ShutdownError, policies
 from cases import bodies
 from cases.settled import now_s, opened
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import run_virtually, turns, virtual
+from counting_pools import CountingPool
+from injection import Scene, at_every_step
+from virtual_time import run_virtually, turns, virtual
 
 POLICIES = [policies.elastic(), policies.paper(best_prefix=True), policies.fixed(2)]
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

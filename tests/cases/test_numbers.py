@@ -19,8 +19,8 @@ from arl_tangram.scheduling.feasibility import resolve
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.testing import FakePool
 from cases.settled import now_s, opened
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import run_virtually, virtual
+from counting_pools import CountingPool
+from virtual_time import run_virtually, virtual
 
 
 async def _hold(for_s: float = 1.0) -> float:

@@ -17,8 +17,8 @@ from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policy import Candidate
 from arl_tangram.testing import FakePool
 from cases.settled import now_s, opened
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
+from counting_pools import CountingPool
+from virtual_time import turns, virtual
 
 POLICIES = [policies.elastic(), policies.paper(), policies.paper(best_prefix=True), policies.fixed(2)]
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

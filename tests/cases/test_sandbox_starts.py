@@ -16,7 +16,7 @@ from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import Site
 from cases.settled import opened
-from unit.runtime.virtual import until
+from virtual_time import until
 
 CORES = 2
 MOST_AT_ONCE = 2 * CORES

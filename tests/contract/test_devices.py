@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import torch
 
-from arl_tangram.managers.gpu.arena_device import ArenaDevice
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.cuda_memory import CudaMemory
-from arl_tangram.managers.gpu.device import Device, Region
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.off_loop import Line
+from arl_tangram.managers.gpu.devices.arena_device import ArenaDevice
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.cuda.memory import CudaMemory
+from arl_tangram.managers.gpu.devices.device import Device, Region
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.devices.off_loop import Line
 from fake_cuda import FakeCuda
 
 CAPACITY = 1 << 20

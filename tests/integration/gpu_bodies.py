@@ -56,6 +56,11 @@ def on_two() -> Seen:
     return see()
 
 
+@tangram.action(gpu=tangram.Elastic(1, 2, speedup=tangram.Linear()), isolate="process")
+def on_one_or_two() -> Seen:
+    return see()
+
+
 @tangram.action(gpu=4, isolate="process")
 def on_four() -> Seen:
     return see()

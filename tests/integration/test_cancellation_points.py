@@ -19,7 +19,7 @@ from arl_tangram.testing import assert_idle
 from contract.sandbox_contract import shell
 from integration import process_bodies as bodies
 from integration.points import DoStruck, World, at_every_point, quick_workers
-from unit.runtime.virtual import until
+from virtual_time import until
 
 __all__ = ["quick_workers"]  # a fixture
 pytestmark = pytest.mark.usefixtures("quick_workers")

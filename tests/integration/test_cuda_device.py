@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.cuda_pinning import CudaPinner
-from arl_tangram.managers.gpu.device import Region
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.cuda.pinning import CudaPinner
+from arl_tangram.managers.gpu.devices.device import Region
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
 
 pytestmark = pytest.mark.gpu
 

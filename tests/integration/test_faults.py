@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.bench.faults import verdicts
-from arl_tangram.bench.faults_cases import CASES, Case
-from arl_tangram.bench.faults_runs import Results, run_cases
+from arl_tangram.bench.faults.cases import CASES, Case
+from arl_tangram.bench.faults.command import verdicts
+from arl_tangram.bench.faults.runs import Results, run_cases
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for all trainers: about a minute
 

@@ -76,6 +76,12 @@ async def test_gpus_are_granted_by_the_pool(runtime: Tangram) -> None:
     assert len({one.pid for one in ones}) == 3
 
 
+async def test_a_body_gets_as_many_of_a_range_as_are_free_and_worth_it(runtime: Tangram) -> None:
+    assert (await runtime.run(bodies.on_one_or_two)).devices == ("cpu:0", "cpu:1")
+    ones = await asyncio.gather(*(runtime.run(bodies.on_one_or_two) for _ in range(2)))
+    assert {one.devices for one in ones} == {("cpu:0",), ("cpu:1",)}
+
+
 async def test_what_a_body_without_gpus_sees_is_left_as_it_is(
     runtime: Tangram, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from arl_tangram.testing import assert_idle
 from contract.sandbox_contract import longest_turn_s
 from integration import process_bodies as bodies
 from integration.process_bodies import is_gone
-from unit.runtime.virtual import until
+from virtual_time import until
 
 
 def local_pool(tmp_path: Path) -> LocalPool:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from arl_tangram import Tangram, policies
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Policy
+from counting_pools import CountingManager, CountingPool, FakeSandbox
 from property.runtime_calls import Call
 from property.runtime_kinds import quotas
-from unit.runtime.pools import CountingManager, CountingPool, FakeSandbox
 
 if TYPE_CHECKING:
     from property.runtime_world import World

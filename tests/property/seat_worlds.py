@@ -157,7 +157,9 @@ class SeatWorld:
                 wait = self.seats.pass_over(request, self.now, upcoming=upcoming)
                 placing_barred = wait.placing
                 self._note(wait)
-                if wait.until_s is None:
+                if not wait.placing:  # there is nothing for it now, nor anything to be claimed
+                    self.claiming.discard(request.action_id)
+                elif wait.until_s is None:
                     self.claiming.add(request.action_id)
             if service is not None:
                 barred.add(service)

@@ -12,7 +12,7 @@ from typing import Any
 
 from arl_tangram.errands import Errand
 from arl_tangram.managers.threads import BodyThreads
-from unit.runtime.virtual import VirtualLoop
+from virtual_time import VirtualLoop
 
 _LONGEST_STEP_S = 5.0
 _NEVER_S = 1e8

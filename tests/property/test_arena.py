@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from arl_tangram.managers.gpu.arena import ALIGNMENT, Arena, end, rounded
-from arl_tangram.managers.gpu.compaction import plan_moves
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT, Arena, end, rounded
+from arl_tangram.managers.gpu.devices.compaction import plan_moves
+from arl_tangram.managers.gpu.devices.device import Region
 
 BLOCKS = 40
 SIZES = st.integers(0, 12 * ALIGNMENT)

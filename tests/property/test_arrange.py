@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.scheduling.arrange import Arrangement
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.feasibility import LONGEST_S
 from arl_tangram.scheduling.policy import Candidate
+from arl_tangram.scheduling.relative import LONGEST_S
 from property.worlds import make_demand, make_topology
 
 DURATIONS = st.floats(1e-6, LONGEST_S) | st.integers(1, 5).map(float)

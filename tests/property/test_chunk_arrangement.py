@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arl_tangram.model.gpu import Chunk
+from arl_tangram.model.gpu import CHUNK_SIZES, Chunk
 from arl_tangram.scheduling.gpu.arrangement import ChunkArrangement
-from arl_tangram.scheduling.gpu.chunks import SIZES, Chunks, halves, within
+from arl_tangram.scheduling.gpu.chunks import Chunks, halves, within
 from property.gpu_rooms import nodes_of
 
 COSTS = st.integers(0, 5).map(float) | st.floats(0, 1e7)
@@ -24,7 +24,7 @@ Costs = dict[Chunk, float]
 def unlike_candidates(draw: st.DrawFn, chunks: Chunks) -> Costs:
     """What a candidate pays differs from chunk to chunk."""
     costs: Costs = {}
-    for size in draw(st.sets(st.sampled_from(SIZES), min_size=1, max_size=2)):
+    for size in draw(st.sets(st.sampled_from(CHUNK_SIZES), min_size=1, max_size=2)):
         for chunk in chunks.of_size(size):
             if draw(st.integers(0, 3)):
                 costs[chunk] = draw(COSTS)
@@ -34,7 +34,7 @@ def unlike_candidates(draw: st.DrawFn, chunks: Chunks) -> Costs:
 @st.composite
 def alike_candidates(draw: st.DrawFn, chunks: Chunks) -> Costs:
     """What a candidate pays depends on the size only, as durations do."""
-    sizes = draw(st.sets(st.sampled_from(SIZES), min_size=1))
+    sizes = draw(st.sets(st.sampled_from(CHUNK_SIZES), min_size=1))
     return {chunk: cost for size in sorted(sizes) for cost in [draw(COSTS)] for chunk in chunks.of_size(size)}
 
 
@@ -104,7 +104,7 @@ def over_sets(candidates: list[Costs], free: tuple[Chunk, ...]) -> list[float]:
 @settings(max_examples=40)
 def test_a_node_of_eight_is_exact_however_unlike_its_devices_are(rows: list[list[int]], single: bool) -> None:
     chunks = Chunks(nodes_of(8))
-    sizes = (1,) if single else SIZES
+    sizes = (1,) if single else CHUNK_SIZES
     everything = [chunk for size in sizes for chunk in chunks.of_size(size)]
     candidates = [dict(zip(everything, map(float, row), strict=False)) for row in rows]
     free = chunks.free(range(8))
@@ -120,7 +120,7 @@ def test_nodes_that_are_alike_are_exact(rows: list[tuple[float, ...]]) -> None:
     candidates = [
         {
             chunk: cost
-            for size, cost in zip(SIZES, row, strict=True)
+            for size, cost in zip(CHUNK_SIZES, row, strict=True)
             if cost < math.inf
             for chunk in chunks.of_size(size)
         }
@@ -136,13 +136,13 @@ def by_counts(candidates: list[Costs], chunks: Chunks) -> list[float]:
     if any do."""
     by_size = [{chunk.size: cost for chunk, cost in costs.items()} for costs in candidates]
     capacity = len(chunks.capacities)
-    most = {size: len(chunks.of_size(size)) for size in SIZES}
+    most = {size: len(chunks.of_size(size)) for size in CHUNK_SIZES}
     states = {(0, 0, 0, 0): 0.0}
     least_s = [0.0]
     for costs in by_size:
         after: dict[tuple[int, ...], float] = {}
         for counts, sum_s in states.items():
-            for index, size in enumerate(SIZES):
+            for index, size in enumerate(CHUNK_SIZES):
                 if size in costs:
                     taken = tuple(count + (i == index) for i, count in enumerate(counts))
                     if fits(taken, capacity, most):
@@ -155,7 +155,7 @@ def by_counts(candidates: list[Costs], chunks: Chunks) -> list[float]:
 def fits(counts: tuple[int, ...], capacity: int, most: dict[int, int]) -> bool:
     """Whether so many chunks of each size fit: those of at least one size must not be more than there are of it."""
     devices = 0
-    for count, size in reversed(list(zip(counts, SIZES, strict=True))):
+    for count, size in reversed(list(zip(counts, CHUNK_SIZES, strict=True))):
         devices += count * size
         if devices > most[size] * size:
             return False
@@ -195,14 +195,14 @@ def test_whatever_is_free_more_never_costs_more(problem: tuple[list[Costs], tupl
 def test_chunks_are_aligned_inside_their_nodes_and_nested(sizes: list[int], data: st.DataObject) -> None:
     chunks = Chunks(nodes_of(*sizes))
     begins = list(itertools.accumulate(sizes, initial=0))
-    everything = [chunk for size in SIZES for chunk in chunks.of_size(size)]
+    everything = [chunk for size in CHUNK_SIZES for chunk in chunks.of_size(size)]
     for chunk in everything:
         node = bisect_right(begins, chunk.first) - 1
         assert chunk.first + chunk.size <= begins[node + 1]
         assert (chunk.first - begins[node]) % chunk.size == 0
         if chunk.size > 1:
             assert set(halves(chunk)) <= set(everything)
-    for size in SIZES:
+    for size in CHUNK_SIZES:
         assert len(chunks.of_size(size)) == sum(devices // size for devices in sizes)
 
     free = data.draw(st.sets(st.sampled_from(range(sum(sizes)))))

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arl_tangram.errors import InfeasibleError, RestoreError, ServiceLostError
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.device import Region
 from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk
 from fake_services import MIB, FakeService, FakeSource
 from gpu_driver import Driver
-from unit.runtime.virtual import run_virtually, virtual
+from virtual_time import run_virtually, virtual
 
 SIZES = (5, 10, 17, 30, 44)
 

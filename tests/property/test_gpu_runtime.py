@@ -26,7 +26,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from cases.settled import assert_settled
-from unit.runtime.virtual import run_virtually
+from virtual_time import run_virtually
 
 Call = Callable[[], Awaitable[Any]]
 ALLOWED = (NestedActionError, QueueTimeout, RestoreError, RunTimeout, ServiceLostError, UsageError)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.managers.gpu.ranges import Ranges
+from arl_tangram.managers.gpu.devices.cpu.ranges import Ranges
 
 BYTES = st.integers(0, 30)
 

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from arl_tangram.errors import InfeasibleError, NestedActionError, RestoreError
 from arl_tangram.model.cost import declare_cost
+from arl_tangram.model.elasticity import Elastic, Linear
 from arl_tangram.model.events import ActionStarted, RestoreFailed, ServiceEvicted, ServiceLost, ServiceRestored
 from arl_tangram.model.gpu import Chunk, Footprint, GpuDevice, GpuNode, HostedService, Instance
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction, RunningAction
@@ -63,7 +64,7 @@ class World:
         self.died: set[Instance] = set()
         self.next_id = 0
 
-    def demand(self, service: str | None, gpu: int, cpu: float, queue_timeout: float | None) -> Demand:
+    def demand(self, service: str | None, gpu: int | Elastic, cpu: float, queue_timeout: float | None) -> Demand:
         name = f"{service}-{gpu}-{cpu}-{queue_timeout}"
         cost = declare_cost(name, cpu=cpu, service=service, gpu=gpu)
         kind = BodyKind.PROCESS if gpu else BodyKind.ASYNC
@@ -208,6 +209,8 @@ class World:
         for device in range(self.seats.devices):
             used, free = self.seats.used_bytes(device), self.seats.free_bytes(device)
             assert used + free == self.seats.capacity_bytes(device)
+        bodies = [r for r in self.running.values() if r.seat is not None and r.seat.instance is None]
+        assert core.used(self.topology.index[GPU]) == sum(r.seat.chunk.size for r in bodies if r.seat is not None)
         leaving = self.seats._evicted  # what the next decision says that has to go
         assert dict(self.seats.resident()) == {i: chunk for i, chunk in self.there.items() if i not in leaving}
         assert {i for i, _ in self.seats.resident() if self.seats.is_restoring(i)} == set(self.restoring)
@@ -245,7 +248,7 @@ class Seated(RuleBasedStateMachine):
         self.world = World(gpus, hosted, policy)
         self.demands: list[Demand] = []
         for service in [*self.world.hosted, None]:
-            for gpu in (0,) if service else (1, 2):
+            for gpu in (0,) if service else (1, 2, Elastic(1, 2), Elastic.of(1, 4, speedup=Linear())):
                 for cpu in (0, 1):
                     for timeout in (None, 5.0):
                         with suppress(InfeasibleError):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arl_tangram.model.gpu import Chunk, Instance
-from arl_tangram.scheduling.gpu.chunks import SIZES, Chunks
+from arl_tangram.model.gpu import CHUNK_SIZES, Chunk, Instance
+from arl_tangram.scheduling.gpu.chunks import Chunks
 from arl_tangram.scheduling.gpu.covering import everything, least
 from arl_tangram.scheduling.gpu.eviction import Resident
 from arl_tangram.scheduling.gpu.victims import PlaceSearch, Wish
@@ -51,7 +51,7 @@ def brute_force(room: MadeRoom, worth: dict[Instance, float], chunk: Chunk, more
     return least_value
 
 
-@given(rooms(FOUR), st.sampled_from([c for size in SIZES for c in FOUR.of_size(size)]), st.integers(0, CAPACITY))
+@given(rooms(FOUR), st.sampled_from([c for size in CHUNK_SIZES for c in FOUR.of_size(size)]), st.integers(0, CAPACITY))
 @settings(max_examples=300)
 def test_the_set_on_a_chunk_is_the_least_and_makes_room(drawn: Drawn, chunk: Chunk, more: int) -> None:
     room, worth = drawn

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Device, Region
-from arl_tangram.managers.gpu.host_memory import HostMemory, Pinner
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Device, Region
+from arl_tangram.managers.gpu.host.host_memory import HostMemory, Pinner
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.model.gpu import HostedService
 from arl_tangram.services.modules.backend import ModuleBackend
 from arl_tangram.services.torch_service import TorchService

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from arl_tangram.managers.gpu.packing import named_tensors
+from arl_tangram.services.modules.packing import named_tensors
 
 torch.set_num_threads(1)
 # Torch makes some hundred thousand objects that stay: without this, every test would look through them twice.

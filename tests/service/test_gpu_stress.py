@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from arl_tangram.errors import EvictedServiceError, InfrastructureError, RestoreError
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Device, Region
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Device, Region
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
 from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk, Seat

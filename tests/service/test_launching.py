@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from arl_tangram.managers.host.owner import left_behind, started, sweep
-from arl_tangram.services.launching import KEPT_BYTES, Server
+from arl_tangram.services.servers.launching import KEPT_BYTES, Server
 
 PYTHON = sys.executable
 
@@ -224,7 +224,7 @@ def start_trainer(folder: Path) -> Trainer:
     script.write_text(
         textwrap.dedent("""
         import asyncio, sys
-        from arl_tangram.services.launching import Server
+        from arl_tangram.services.servers.launching import Server
 
         async def main():
             body = "import os, time; print(f'{os.getpid()} {os.getppid()}'); time.sleep(99)"  # in one piece

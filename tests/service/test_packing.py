@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.packable import extent
-from arl_tangram.managers.gpu.packing import ALIGNMENT, Packing, checksums, named_tensors
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT
+from arl_tangram.services.modules.packable import extent
+from arl_tangram.services.modules.packing import Packing, checksums, named_tensors
 from service.odd_modules import Odd, looks
 
 TOKENS = torch.arange(12).view(3, 4)

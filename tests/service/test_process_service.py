@@ -23,15 +23,16 @@ from arl_tangram.errors import (
     RestoreError,
     ServiceLostError,
     UsageError,
+    WrongLoopError,
 )
-from arl_tangram.managers.gpu.backend import Place, StillHeldError
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.managers.host.owner import started
 from arl_tangram.model.gpu import Footprint
-from arl_tangram.services.launching import Server
 from arl_tangram.services.process import ProcessService
-from arl_tangram.services.process_backend import ProcessBackend
+from arl_tangram.services.processes.backend import ProcessBackend
+from arl_tangram.services.servers.launching import Server
 from arl_tangram.testing import FakePool
 
 TESTS = Path(__file__).parents[1]
@@ -132,6 +133,13 @@ async def test_it_sees_just_its_devices(host: Callable[..., Any]) -> None:
     assert one.url != two.url
 
 
+async def test_it_is_called_on_the_event_loop_of_its_action(host: Callable[..., Any]) -> None:
+    service = await (await host(odd())).restored()
+    with pytest.raises(WrongLoopError, match="belongs to another event loop"):
+        await asyncio.to_thread(asyncio.run, service.call("/echo", {"n": 1}))
+    await service.call("/echo", {"n": 1})
+
+
 async def test_nothing_of_it_is_left_when_it_is_evicted(host: Callable[..., Any]) -> None:
     hosted = await host(odd("workers", "stubborn", stop_s=0.2))
     service = await hosted.restored()
@@ -203,6 +211,15 @@ async def test_an_eviction_that_meets_its_death_tells_nothing(host: Callable[...
     assert hosted.lost.empty()
 
 
+async def test_who_calls_one_that_dies_learns_of_it_after_the_pool(host: Callable[..., Any]) -> None:
+    """Until then its action keeps its seat, so that nobody else is sent to what is dead."""
+    hosted = await host(odd())
+    service = await hosted.restored()
+    with pytest.raises(ServiceLostError, match="its server ended with exit code 3"):
+        await service.call("/exit")
+    assert isinstance(hosted.lost.get_nowait()[1], ServiceLostError)
+
+
 async def test_one_that_cannot_be_killed_holds_its_memory(
     host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +253,91 @@ async def test_one_that_died_and_has_left_what_cannot_be_killed_holds_its_memory
     assert not hosted.backend._instances
 
 
+class Card:
+    """The memory of a device, of which some servers each have a share while they are alive, and what stays of it."""
+
+    def __init__(self, *shares: int) -> None:
+        self.shares = list(shares)
+        self.stays = [0 for _ in shares]
+        self.backends: list[ProcessBackend] = []
+
+    def __call__(self, name: str) -> int:
+        free = 10 * GIB
+        for backend, share, stays in zip(self.backends, self.shares, self.stays, strict=True):
+            is_alive = any(instance.server.is_alive for instance in list(backend._instances.values()))
+            free -= max(share if is_alive else 0, stays)
+        return free
+
+
+async def test_memory_that_stays_when_it_has_ended_is_told_and_held(host: Callable[..., Any]) -> None:
+    card = Card(GIB)
+    hosted = await host(odd(memory_of=card, settle_s=0.2))
+    card.backends.append(hosted.backend)
+    await hosted.restored()
+    card.stays = [GIB // 2]
+    for _ in range(2):  # the manager asks from time to time
+        with pytest.raises(
+            StillHeldError, match=r"judge/1: its server has ended, and 0.50 GiB of cpu:0 became free instead of 1.00"
+        ):
+            await hosted.backend.evict(1)
+    card.stays = [0]
+    await hosted.backend.evict(1)
+    await hosted.restored()
+    await hosted.backend.evict(1)
+
+
+async def test_memory_of_a_start_that_failed_is_looked_at(host: Callable[..., Any]) -> None:
+    card = Card(GIB)
+    hosted = await host(odd("sick", start_s=1, memory_of=card, settle_s=0.2))
+    card.backends.append(hosted.backend)
+    with pytest.raises(RestoreError, match="was not healthy") as caught:
+        await hosted.restored()
+    assert not isinstance(caught.value, StillHeldError)
+    restoring = asyncio.create_task(hosted.restored())
+    async with asyncio.timeout(20):
+        while card("cpu:0") == 10 * GIB:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+    card.stays = [GIB]
+    with pytest.raises(StillHeldError, match=r"0.00 GiB of cpu:0 became free"):
+        await restoring
+    card.stays = [0]
+    await hosted.backend.evict(1)
+
+
+async def test_what_it_gives_up_by_itself_or_by_its_death_is_not_missed(host: Callable[..., Any]) -> None:
+    card = Card(GIB)
+    hosted = await host(odd(memory_of=card, settle_s=0.2))
+    card.backends.append(hosted.backend)
+    await hosted.restored()
+    card.shares = [0]
+    await hosted.backend.evict(1)
+    card.shares = [GIB]
+    service = await hosted.restored()
+    with pytest.raises(ServiceLostError):
+        await service.call("/exit")
+    async with asyncio.timeout(20):
+        await hosted.lost.get()
+    await hosted.restored()
+    await hosted.backend.evict(1)
+
+
+async def test_servers_of_one_device_start_and_end_in_turn_so_that_each_is_measured(host: Callable[..., Any]) -> None:
+    card = Card(GIB, 3 * GIB)
+    both = [await host(odd(memory_of=card, settle_s=0.2)) for _ in range(2)]
+    card.backends += [hosted.backend for hosted in both]
+    await asyncio.gather(*(hosted.restored() for hosted in both))
+    ending = asyncio.create_task(both[0].backend.evict(1))
+    await both[1].backend.evict(1)
+    again = asyncio.create_task(both[1].restored())
+    await ending
+    await again
+    card.stays[1] = 2 * GIB
+    with pytest.raises(StillHeldError, match=r"1.00 GiB of cpu:0 became free instead of 3.00"):
+        await both[1].backend.evict(1)
+    await both[0].restored()  # what another one has left is not missed from this one
+    await both[0].backend.evict(1)
+
+
 async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) -> None:
     hosted = await host(odd("deaf", "stubborn", stop_s=0.2))
     restoring = asyncio.create_task(hosted.restored())
@@ -247,6 +349,14 @@ async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) 
     assert server.is_gone
     with pytest.raises(RestoreError):
         await restoring
+
+
+@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"])
+async def test_what_is_no_path_is_sent_nowhere(path: Any, host: Callable[..., Any]) -> None:
+    service = await (await host(odd())).restored()
+    with pytest.raises(UsageError, match=r"takes a path of the server|is no path"):
+        await service.call(path, {})
+    assert (await service.call("/echo", {"n": 1}))["body"] == {"n": 1}
 
 
 async def test_closing_at_once_starts_nothing(host: Callable[..., Any]) -> None:
@@ -368,7 +478,9 @@ async def test_what_it_needs_is_told() -> None:
 
 async def test_what_cannot_be_hosted_is_refused() -> None:
     host = HostMemory(GIB)
-    with pytest.raises(ConfigurationError, match="judge: there is no program '/no/such/server' to launch"):
+    with pytest.raises(
+        ConfigurationError, match=r"ProcessService\('judge'\): there is no program '/no/such/server' to launch"
+    ):
         await odd(launch=["/no/such/server", "{port}"]).backend().open(host, [])
     with pytest.raises(ConfigurationError, match="judge"):
         await odd(host_gib=2).backend().open(host, [])

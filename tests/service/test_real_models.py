@@ -11,7 +11,7 @@ from judge_models.minilm import load_minilm
 from judge_models.smollm import load_smollm
 
 import arl_tangram as tangram
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, hosted
 from service.odd_modules import looks

@@ -1,4 +1,4 @@
-"""`SglangService` against a stand-in for SGLang 0.5.23 (standin_engines.py), over real HTTP: no real one can run here.
+"""What only `SglangService` does, against a stand-in for SGLang 0.5.23 (standin_engines.py) over real HTTP.
 
 The stand-in dies of what the real one dies of; a test in which it does not is one in which we do not do that.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.probe import Probe
 from arl_tangram.services.sglang import SglangService
 from hosted_engine import declare, hosting, until
@@ -114,14 +114,6 @@ async def test_a_request_may_have_a_label_of_its_own() -> None:
         with pytest.raises(ServiceLostError, match="did not answer"):
             await engine.ask("Hello", rid="mine")
         await until(lambda: server.running == 0)
-
-
-async def test_an_aborted_answer_of_its_own_format_is_a_failure() -> None:
-    async with StandInSglang() as server, hosting(declare(server)) as engine:
-        await engine.restore()
-        server.faults.aborts = True
-        with pytest.raises(ServiceLostError, match="finish_reason 'abort'"):
-            await engine.ask("Hello")
 
 
 async def test_without_the_memory_saver_it_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,6 +52,30 @@ def test_a_batch_is_found_in_dicts_and_tuples() -> None:
     assert isinstance(parts[0][0][1], Pair)
 
 
+class Encoded(UserDict[str, Any]):
+    """What tokenizers give: no dict, and with a method `to`."""
+
+    def __init__(self, data: dict[str, Any], note: str = "") -> None:
+        super().__init__(data)
+        self.note = note
+
+    def to(self, device: torch.device) -> Encoded:
+        return Encoded({key: value.to(device) for key, value in self.items()}, self.note)
+
+
+def test_a_batch_is_found_in_dataclasses_and_in_what_tokenizers_give() -> None:
+    encoded = Encoded({"ids": torch.arange(6).view(3, 2)}, "note")
+    parts = split(((encoded,), {"output": Output(torch.zeros(3, 2), ["a", "b", "c"])}), 2)
+    assert [args[0]["ids"].tolist() for args, _ in parts] == [[[0, 1]], [[2, 3], [4, 5]]]
+    assert [args[0].note for args, _ in parts] == ["note", "note"]
+    assert [kwargs["output"].texts for _, kwargs in parts] == [["a"], ["b", "c"]]
+    assert [len(kwargs["output"].logits) for _, kwargs in parts] == [1, 2]
+    assert encoded["ids"].shape == (3, 2)
+    joined = join([args[0] for args, _ in parts])
+    assert type(joined) is Encoded
+    assert joined["ids"].tolist() == encoded["ids"].tolist()
+
+
 @pytest.mark.parametrize("arguments", [(), ("a text",), (1, None), (torch.tensor(1.0),), ([],), (torch.empty(0, 4),)])
 def test_what_has_no_batch_is_one_part(arguments: tuple[Any, ...]) -> None:
     (part,) = split((arguments, {}), 4)
@@ -86,6 +110,12 @@ def test_results_of_every_shape_are_joined() -> None:
         ([np.array(1.0), np.array(2.0)], "a ndarray for each part"),
         (["a", "b"], "a str for each part"),
         ([[1], None], "differ in type: list, NoneType"),
+        ([torch.zeros(4, 17), torch.zeros(4, 20)], r"of parts cannot be joined: they are \(4, 17\), \(4, 20\)"),
+        ([np.zeros((4, 17)), np.zeros((4, 20, 1))], r"of parts cannot be joined: they are \(4, 17\), \(4, 20, 1\)"),
+        ([torch.zeros(1), torch.tensor(1.0)], r"of parts cannot be joined: they are \(1,\), \(\)"),
+        ([{"a": [1]}, {"a": [1], "b": [2]}], r"dicts of parts differ in keys: \['a'\], \['a', 'b'\]"),
+        ([{"a": [1]}, {"b": [1]}], "dicts of parts differ in keys"),
+        ([([1], [2]), ([1],)], "tuples of parts differ in length: 2, 1"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(results: list[Any], message: str) -> None:
@@ -103,6 +133,27 @@ def test_results_on_the_host_share_no_memory_and_take_part_in_autograd() -> None
     student = torch.ones(3, requires_grad=True)
     (student * result["a"][0]).sum().backward()
     assert student.grad is not None
+
+
+def test_what_holds_the_results_stays_what_it_is() -> None:
+    counted: defaultdict[str, Any] = defaultdict(list, a=torch.ones(2))
+    result = to_host(counted)
+    assert type(result) is defaultdict
+    assert result["a"] is not counted["a"]
+    assert result["new"] == []
+    joined = join([counted, defaultdict(list, a=torch.zeros(1))])
+    assert type(joined) is defaultdict
+    assert joined["a"].tolist() == [1, 1, 0]
+    encoded = Encoded({"ids": torch.ones(2)}, "note")
+    assert to_host(encoded)["ids"].data_ptr() != encoded["ids"].data_ptr()
+    assert to_host(encoded).note == "note"
+
+
+def test_arrays_among_the_results_share_no_memory_either() -> None:
+    weight = torch.ones(3)
+    result = to_host({"view": weight.numpy()[:2], "own": np.ones(2)})
+    weight.zero_()
+    assert result["view"].tolist() == [1, 1]
 
 
 def test_values_without_tensors_are_the_same_objects() -> None:

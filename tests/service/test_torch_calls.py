@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from arl_tangram.errors import ServiceLostError
-from arl_tangram.managers.gpu.packing import Packing
+from arl_tangram.errors import ServiceLostError, WrongLoopError
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.services.modules import calls
 from arl_tangram.services.modules.instance import ModuleInstance
+from arl_tangram.services.modules.packing import Packing
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import TOKENS, Odd0, hosted
 from service.odd_modules import Odd
@@ -44,6 +44,17 @@ async def test_who_waits_for_calls_waits_for_one_that_began_before_he_went_on() 
     assert not waits.done()
     instance.finish()
     await waits
+
+
+async def test_it_is_called_on_the_event_loop_of_its_action() -> None:
+    async with hosted(TorchService("odd", load=Odd0)) as service:
+        await service.restore()
+        resident = service.backend.service(1)
+        with pytest.raises(WrongLoopError, match="service 'odd' belongs to another event loop"):
+            await asyncio.to_thread(asyncio.run, resident.call(TOKENS))
+        await resident.call(TOKENS)
+        service.backend.end(resident)
+        await service.evict()
 
 
 async def test_a_thousand_calls_at_once_have_as_many_threads_as_actions_may_use_it(
@@ -84,6 +95,31 @@ async def test_a_thousand_calls_at_once_have_as_many_threads_as_actions_may_use_
         assert await asyncio.gather(*(resident.call(number) for number in range(9))) == list(range(9))
         service.backend.end(resident)
         await service.evict()
+
+
+@pytest.mark.parametrize("started", [0, 1])
+async def test_where_no_thread_can_be_started_the_service_goes_on_afterwards(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        nonlocal started
+        if not started:
+            raise RuntimeError("can't start new thread")
+        started -= 1
+        start(_thread)
+
+    start = threading.Thread.start
+    async with hosted(TorchService("odd", load=Odd0, dops=(2,)), devices=2) as service:
+        await service.restore(2)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        service.backend._threads.close()
+        service.backend._threads._closed = False  # with no thread any more
+        with pytest.raises(ServiceLostError, match="service 'odd': no thread can be started: can't start new thread"):
+            await service.call(TOKENS, dop=2)
+        monkeypatch.undo()
+        async with asyncio.timeout(20):
+            assert (await service.call(TOKENS, dop=2)).shape == (3, 4, 32)
+            await service.evict(2)
 
 
 async def test_devices_are_settled_however_a_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:

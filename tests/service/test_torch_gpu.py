@@ -12,9 +12,9 @@ import pytest_asyncio
 import torch
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.cuda_pinning import CudaPinner
-from arl_tangram.managers.gpu.found import find_gpus
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.cuda.pinning import CudaPinner
+from arl_tangram.managers.gpu.discovery.found import find_gpus
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, TOKENS, hosted
 from service.odd_modules import Odd, looks

@@ -19,9 +19,9 @@ from arl_tangram.errors import (
     ServiceLostError,
     UsageError,
 )
-from arl_tangram.managers.gpu.backend import StillHeldError
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Region
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.services.torch_service import TorchService

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from arl_tangram.errors import (
@@ -18,6 +19,7 @@ from arl_tangram.errors import (
     ServiceLostError,
 )
 from arl_tangram.services.modules.loading import takes_dop
+from arl_tangram.services.modules.packing import named_tensors
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, Odd0, Slow, hosted, until
 
@@ -54,13 +56,14 @@ async def async_load() -> nn.Module:
         (nn.ReLU, r"has no parameters and no buffers to host"),
         (lambda: nn.LazyLinear(2), r"'weight' cannot be moved as bytes: it is a UninitializedParameter"),
         (lambda: nn.Linear(1, 1, device="meta"), r"'weight' cannot be moved as bytes: it is on the meta device"),
+        (lambda: torch.jit.trace(nn.Linear(1, 1), torch.ones(1)), r"load returned a module of TorchScript"),
         (lambda: nn.Linear(1024, 1024), r"'bad' needs .* GiB of host memory; of .* GiB .* are left"),
         (lambda: (nn.Linear(1, 1), []), r"load returned a tuple, not a torch.nn.Module"),
         (lambda dop: (nn.Linear(1, 1), [nn.Linear(1, 1)] * dop), r"load\(2\) must return 2 different submodules"),
         (lambda dop: (nn.Linear(1, 1), "parts"), r"load\(2\) returned a pair, but not of a module and its parts"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature", "ignore:`torch.jit")
 async def test_what_load_must_not_do_is_refused_in_words(load: Callable[..., Any], message: str) -> None:
     said = await opening(TorchService("bad", load=load, dops=(2,) if takes_dop(load) else (1,)))
     assert said.startswith("TorchService('bad')") or "host memory" in said
@@ -90,6 +93,45 @@ async def test_two_services_cannot_have_one_module() -> None:
         assert "belongs to a service already" in said
 
 
+@pytest.mark.parametrize("is_resident", [False, True])
+async def test_two_services_cannot_share_a_part(is_resident: bool) -> None:
+    part, table = nn.Linear(1, 1), torch.ones(3)
+
+    class Sharing(nn.Module):
+        def __init__(self, shared: str) -> None:
+            super().__init__()
+            self.own = nn.Linear(1, 1)
+            if shared == "part":
+                self.part = part
+            else:
+                self.register_buffer("table", table)
+
+        def forward(self) -> float:
+            return sum(float(tensor.sum()) for tensor in named_tensors(self).values())
+
+    async with hosted(TorchService("one", load=lambda: nn.Sequential(Sharing("part"), Sharing("table")))) as one:
+        if is_resident:
+            await one.restore()
+        said = await opening(TorchService("two", load=lambda: Sharing("part")))
+        assert "TorchService('two'): 'part.weight' cannot be moved as bytes: it belongs to a service already" in said
+        said = await opening(TorchService("three", load=lambda: Sharing("table")))
+        assert "'table' cannot be moved as bytes: it belongs to a service already" in said
+        if is_resident:
+            await one.evict()
+
+
+async def test_what_was_refused_may_be_loaded_again() -> None:
+    module = nn.Linear(1, 1)
+    module.weight.grad = torch.ones(1, 1)
+    assert "'weight' cannot be moved as bytes: it has a gradient" in await opening(
+        TorchService("one", load=lambda: module)
+    )
+    module.zero_grad()
+    async with hosted(TorchService("one", load=lambda: module)) as service:
+        await service.restore()
+        await service.evict()
+
+
 async def test_parts_that_share_a_tensor_are_refused() -> None:
     def load(dop: int) -> Any:
         one, other = nn.Linear(2, 2), nn.Linear(2, 2)
@@ -105,6 +147,7 @@ async def test_parts_that_share_a_tensor_are_refused() -> None:
         ({"name": ""}, "the name of a service"),
         ({"name": "a/b"}, "the name of a service"),
         ({"load": nn.Linear(1, 1).weight}, "load= takes a function"),
+        ({"load": nn.Linear(1, 1)}, "a new module each time, not the module itself, a Linear"),
         ({"dops": ()}, "dops= takes different numbers out of 1, 2, 4 and 8"),
         ({"dops": (3,)}, "dops="),
         ({"dops": (2, 2)}, "dops="),

@@ -20,8 +20,8 @@ from arl_tangram.errors import (
     ServiceLostError,
     UsageError,
 )
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Region
 from arl_tangram.services.modules import hosting
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import MIB, TOKENS, Odd0, Slow, hosted, until
@@ -158,6 +158,42 @@ async def test_what_the_module_raises_passes_and_keeps_no_weights() -> None:
         assert caught.traceback[-1].name == "forward"
 
 
+class Failing(nn.Module):
+    """Fails in a function that has a view of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64))
+
+    def fail(self) -> None:
+        view = self.weight[:4]
+        raise KeyError(len(view))
+
+    def forward(self, how: str) -> None:
+        errors: list[Exception] = []
+        try:
+            self.fail()
+        except KeyError as error:
+            errors.append(error)
+            if how == "group":
+                pass
+            elif how == "beside its cause":
+                raise ValueError from OSError()
+            else:
+                raise ValueError from error
+        raise ExceptionGroup("all", [ExceptionGroup("some", errors)])
+
+
+@pytest.mark.parametrize("how", ["group", "cause", "beside its cause"])
+async def test_errors_inside_of_errors_keep_no_weights(how: str) -> None:
+    async with hosted(TorchService("failing", load=Failing)) as service:
+        await service.restore()
+        with pytest.raises((ExceptionGroup, ValueError)) as caught:
+            await service.call(how)
+        await service.evict()
+        assert caught.value.__traceback__ is not None
+
+
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError("no")])
 async def test_a_module_cannot_end_the_program(error: BaseException) -> None:
     class Ending(nn.Linear):
@@ -217,6 +253,22 @@ async def test_a_compiled_module_is_compiled_once_and_gives_the_same_answers() -
                 compiled(batch)
     assert counted.frame_count == 1
     gc.freeze()  # what the compiler has made stays, and need not be looked through after every other test
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+async def test_a_part_of_torchscript_is_moved_with_the_rest() -> None:
+    def load() -> nn.Module:
+        draw = torch.Generator().manual_seed(0)
+        part = nn.Linear(4, 4, bias=False)
+        nn.init.normal_(part.weight, generator=draw)
+        return nn.Sequential(torch.jit.trace(part, torch.ones(4)), nn.ReLU())
+
+    alone = load()(torch.ones(4))
+    async with hosted(TorchService("script", load=load)) as service:
+        for gap in (512, 1024):
+            await service.restore(gap=gap)
+            assert torch.equal(await service.call(torch.ones(4)), alone)
+            await service.evict()
 
 
 async def test_a_module_of_many_tensors_is_attached_off_the_loop() -> None:

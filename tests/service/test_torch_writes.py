@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from arl_tangram.errors import RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
-from arl_tangram.managers.gpu.device import Region
+from arl_tangram.managers.gpu.devices.device import Region
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.torch_service import TorchService
 from service.hosted_modules import hosted, until
 
@@ -75,6 +75,110 @@ async def test_what_somebody_else_wrote_is_not_carried_along_by_a_move() -> None
         counting.count += 1
         await service.move(4096)
         assert await service.call() == 1024
+        await service.evict()
+
+
+class Replacing(nn.Module):
+    """Lets its weights be others, if it is told to, and returns them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(32, 32, bias=False, dtype=torch.bfloat16)
+        nn.init.ones_(self.inner.weight)
+        self.register_buffer("count", torch.ones(1024))
+        self.views: list[torch.Tensor] = []
+
+    def forward(self, what: str = "") -> float:
+        match what:
+            case "data":
+                self.inner.weight.data = self.inner.weight.data * 2
+            case "type":
+                self.float()
+            case "parameter":
+                self.inner.weight = nn.Parameter(self.inner.weight * 2)
+            case "buffer":
+                self.count = self.count + 1
+            case "gone":
+                del self.count
+            case "view":
+                self.views.append(self.inner.weight[:1])
+                self.count.data = self.count.data + 1
+            case _:
+                pass
+        return float(self.inner.weight.sum() + self.count.sum())
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("data", "'inner.weight'"),
+        ("type", "'inner.weight'"),
+        ("parameter", "'inner.weight'"),
+        ("buffer", "'count'"),
+        ("gone", None),
+    ],
+)
+@pytest.mark.parametrize("how", ["call", "evict", "move"])
+async def test_weights_that_were_replaced_by_others_come_back(what: str, names: str | None, how: str) -> None:
+    replacing = Replacing()
+    before = dict(replacing.named_parameters()) | dict(replacing.named_buffers())
+    async with hosted(TorchService("replacing", load=lambda: replacing)) as service:
+        await service.restore(gap=8192)
+        assert await service.call() == 2048
+        if names is None:
+            with pytest.raises(AttributeError):
+                await service.call(what)
+        else:
+            with pytest.raises(UsageError, match=rf"service 'replacing': its module has written to {names}"):
+                await service.call(what)
+        if how == "evict":
+            await service.evict()
+            await service.restore()
+        if how == "move":
+            await service.move(512)
+        assert await service.call() == 2048
+        after = dict(replacing.named_parameters()) | dict(replacing.named_buffers())
+        assert before.keys() == after.keys()
+        assert all(after[name] is tensor for name, tensor in before.items())
+        assert replacing.inner.weight.dtype is torch.bfloat16
+        await service.evict()
+
+
+class Growing(nn.Module):
+    """Keeps a table in a buffer that no state dict has, and makes a longer one when it needs that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+    def forward(self, length: int) -> float:
+        if length > len(self.table):
+            self.register_buffer("table", torch.arange(float(length)), persistent=False)
+        return float(self.table[:length].sum() + self.weight.sum())
+
+
+async def test_a_table_that_no_state_dict_has_may_grow() -> None:
+    async with hosted(TorchService("growing", load=Growing)) as service:
+        await service.restore(gap=8192)
+        assert [await service.call(length) for length in (4, 8, 6)] == [10, 32, 19]
+        await service.move(512)
+        assert await service.call(8) == 32
+        await service.evict()
+        await service.restore()
+        assert [await service.call(length) for length in (8, 9)] == [32, 40]
+        await service.evict()
+
+
+async def test_a_view_is_found_beside_a_tensor_that_was_replaced() -> None:
+    replacing = Replacing()
+    async with hosted(TorchService("replacing", load=lambda: replacing)) as service:
+        await service.restore(gap=8192)
+        with pytest.raises(UsageError):
+            await service.call("view")
+        with pytest.raises(RestoreError, match="1 views of its"):
+            await service.move(512)
+        replacing.views.clear()
         await service.evict()
 
 

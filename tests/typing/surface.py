@@ -38,7 +38,7 @@ async def judge(answer: str) -> float:
     return float(await service.call(answer))
 
 
-@tangram.action(gpu=2, isolate="process")
+@tangram.action(gpu=tangram.Elastic(1, 4), isolate="process")
 def embedded(texts: list[str]) -> list[float]:
     return [0.0 for _ in texts]
 

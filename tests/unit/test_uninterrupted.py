@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from arl_tangram.uninterrupted import finish_anyway, sure_to_begin, unstoppable
-from unit.runtime.virtual import turns, virtual
+from virtual_time import turns, virtual
 
 
 @virtual

@@ -19,12 +19,11 @@ _NARROW = 9
 
 def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
     """Say what is measured, on what, and how."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
     busy = "This machine is busy with something else, which makes every overhead larger.\n" if machine.is_busy else ""
     lives = ", ".join(map(str, plan.lives))
     lengths = ", ".join(f"{s:g}" for s, _ in plan.repeats)
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n{busy}\n"
+        f"{machine.in_words}\n{busy}\n"
         f"Actions of one core, each a command (sleep) of {lengths} s in a Docker container; {lives} containers\n"
         "live, and at most as many actions run as there are cores. Grants are written to the cgroup files (direct) or\n"
         "asked of the daemon (api); commands go through a shell that stays open (session), or each has an exec of its\n"

@@ -14,7 +14,8 @@ from arl_tangram.bench.gpu.card import Card
 from arl_tangram.bench.gpu.plan import MIB
 from arl_tangram.bench.gpu.teacher import Teacher, load, weights_of
 from arl_tangram.bench.swap.hosted import HostedModule, hosted_module
-from arl_tangram.managers.gpu.device import Device
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT
+from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.services.torch_service import TorchService
 
 SEED = 6
@@ -62,9 +63,9 @@ async def on_device(card: Card, device: Device, name: str, model: Teacher) -> As
 
 
 def bytes_of(model: Teacher) -> int:
-    """Return what a module needs at most, packed: each of its tensors begins at a multiple of 512."""
+    """Return what a module needs at most, packed: each of its tensors begins at a multiple of `ALIGNMENT`."""
     sizes = [value.numel() * value.element_size() for value in weights_of(model).values()]
-    return sum(sizes) + 512 * len(sizes) + MIB
+    return sum(sizes) + ALIGNMENT * len(sizes) + MIB
 
 
 async def wrong_weights(card: Card, bed: Bed) -> int:

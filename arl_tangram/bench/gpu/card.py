@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import Pinner
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.host.host_memory import Pinner
 
 
 @dataclass(frozen=True, slots=True)

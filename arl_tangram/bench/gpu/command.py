@@ -19,9 +19,9 @@ from arl_tangram.bench.gpu.figures import Found
 from arl_tangram.bench.gpu.plan import DRY, FULL, GIB, MOST_S, Plan, needed_on_device, needed_on_host
 from arl_tangram.bench.machine import read_machine
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.gpu.discovery.found import find_gpus
 from arl_tangram.managers.gpu.extra import need_torch
-from arl_tangram.managers.gpu.found import find_gpus
-from arl_tangram.managers.gpu.free_memory import available_bytes
+from arl_tangram.managers.gpu.host.free_memory import available_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -90,7 +90,7 @@ def _card(options: Options) -> Generator[Card]:
     """
     from arl_tangram.bench.gpu.cuda_card import CudaCard  # noqa: PLC0415 - with torch, an extra
     from arl_tangram.bench.gpu.dry_card import DryCard  # noqa: PLC0415 - the same
-    from arl_tangram.managers.gpu.nvml import opened  # noqa: PLC0415 - for GPUs only
+    from arl_tangram.managers.gpu.discovery.nvml import opened  # noqa: PLC0415 - for GPUs only
 
     if options.dry_run:
         yield DryCard()

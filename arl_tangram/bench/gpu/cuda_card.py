@@ -13,13 +13,13 @@ from torch import nn
 
 from arl_tangram.bench.gpu.card import Moved, Plain, Pool
 from arl_tangram.bench.gpu.teacher import weights_of
-from arl_tangram.managers.gpu.cuda_calls import find_index
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.cuda_pinning import CudaPinner
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.found import Gpu
-from arl_tangram.managers.gpu.host_memory import Pinner
-from arl_tangram.managers.gpu.nvml import Nvml
+from arl_tangram.managers.gpu.devices.cuda.calls import find_index
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.cuda.pinning import CudaPinner
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.discovery.found import Gpu
+from arl_tangram.managers.gpu.discovery.nvml import Nvml
+from arl_tangram.managers.gpu.host.host_memory import Pinner
 from arl_tangram.managers.gpu.pool import MOST_RESERVE
 
 _WARM = 1024

@@ -13,8 +13,8 @@ from torch import nn
 
 from arl_tangram.bench.gpu.card import Moved, Plain, Pool
 from arl_tangram.bench.swap.model import as_to_does
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
-from arl_tangram.managers.gpu.device import Device
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
+from arl_tangram.managers.gpu.devices.device import Device
 
 _KEEP_PAGES_S = 3600.0
 

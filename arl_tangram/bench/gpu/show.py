@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
+from arl_tangram.bench import show as bench_show
+from arl_tangram.bench import spread
 from arl_tangram.bench.gates import Gate
 from arl_tangram.bench.gpu.figures import Bits, Lag, Memory, Mixed, Overlap, Sized, SizeRound
 from arl_tangram.bench.gpu.plan import GIB, MIB, Plan
@@ -12,7 +13,7 @@ from arl_tangram.bench.machine import Machine
 
 _NAME = 46
 _CELL = 13
-_VERDICTS = {True: "met", False: "missed", None: "----"}
+_VERDICTS = {True: "aim, met", False: "aim, missed", None: "aim, ----"}
 
 _ROWS: tuple[tuple[str, Callable[[SizeRound], float]], ...] = (
     ("plain pinned copy_", lambda one: one.plain_s),
@@ -24,13 +25,11 @@ _ROWS: tuple[tuple[str, Callable[[SizeRound], float]], ...] = (
 
 def introduction(machine: Machine, card: str, plan: Plan) -> str:
     """Say what is measured, on what, and how."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     dry = "A dry run: it shows that everything runs; no figure says anything about a GPU.\n" if plan.dry else ""
     return (
         f"{card}\n"
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
-        f"{packages}\n{dry}\n"
+        f"{machine.in_words}\n"
+        f"{machine.versions}\n{dry}\n"
         "Plain pinned copy_: one copy of as many bytes from memory that torch has pinned; what the link can do. Copy\n"
         "to the arena: the same bytes, in pieces, off the loop. Restore: from the request for memory to a module that\n"
         "can be used, on a GPU with sums of its bytes compared. .to(): from memory that is not pinned, to memory\n"
@@ -69,7 +68,7 @@ def bits(one: Bits) -> str:
 def lags(found: Sequence[Lag]) -> str:
     """Return the lag of the loop."""
     return _table(
-        ("lag of the loop, p99, in ms", "best", "median", "worst"),
+        "lag of the loop, p99, in ms",
         [
             ("plain copies on a thread", [one.plain_s * 1e3 for one in found]),
             ("restores and evictions", [one.restore_s * 1e3 for one in found]),
@@ -82,7 +81,7 @@ def overlaps(found: Sequence[Overlap]) -> str:
     """Return what restoring one service costs while another computes."""
     return (
         _table(
-            ("one service is restored, another computes, in ms", "best", "median", "worst"),
+            "one service is restored, another computes, in ms",
             [
                 ("calls alone", [one.compute_s * 1e3 for one in found]),
                 ("restores and evictions alone", [one.restores_s * 1e3 for one in found]),
@@ -94,7 +93,8 @@ def overlaps(found: Sequence[Overlap]) -> str:
             ],
             ",.2f",
         )
-        + f"hidden of the shorter one: {max(one.share for one in found):.0%} (best round)\n"
+        + f"hidden of the shorter one: {max(one.share for one in found):.0%} (best round); "
+        "100%: both at once take as long as the longer one, 0%: as both by turns, below: longer\n"
     )
 
 
@@ -139,18 +139,12 @@ def mixed(one: Mixed) -> str:
 
 def aim_lines(found: Sequence[Gate]) -> str:
     """Return one line for each aim."""
-    return "".join(
-        f"aim, {_VERDICTS[aim.passed]}  {aim.promise}: "
-        f"{aim.where if aim.value is None else f'{aim.value:.3f} ({aim.where})'}\n"
-        for aim in found
-    )
+    return bench_show.gate_lines(found, _VERDICTS)
 
 
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, Sequence[float]]], form: str) -> str:
-    lines = [f"{heads[0]:<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in heads[1:])]
-    for name, values in rows:
-        cells = (min(values), median(values), max(values))
-        lines.append(f"{name:<{_NAME}}" + "".join(f"{format(value, form):>{_CELL}}" for value in cells))
+def _table(title: str, rows: Sequence[tuple[str, Sequence[float]]], form: str) -> str:
+    lines = [f"{title:<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in spread.HEADS)]
+    lines += [f"{name:<{_NAME}}{spread.cells(values, form, _CELL)}" for name, values in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -17,6 +17,7 @@ from arl_tangram.bench.gpu.teacher import some_tokens
 from arl_tangram.bench.rounds import rotated
 from arl_tangram.bench.swap.hosted import HostedModule
 from arl_tangram.bench.swap.lag import lag_s
+from arl_tangram.managers.gpu.devices.arena import ALIGNMENT
 
 LAG_SHARE = 0.99
 _ROWS = 2
@@ -34,7 +35,7 @@ async def measure_size(card: Card, plan: Plan, size: int) -> Sized:
             one = await _round(card, bed, plain, number)
             if number:
                 found.append(one)
-            region, _ = await bed.hosted.restore(gap=draw.randrange(0, bed.room, 512))
+            region, _ = await bed.hosted.restore(gap=draw.randrange(0, bed.room, ALIGNMENT))
             wrong += await answers.is_wrong(bed.hosted)
             if number == plan.rounds:
                 wrong += await wrong_weights(card, bed)
@@ -98,7 +99,7 @@ async def _bits(card: Card, bed: Bed, plan: Plan) -> Bits:
     await asyncio.to_thread(moving.__enter__)
     try:
         for _ in range(plan.swaps):
-            region, _took_s = await bed.hosted.restore(gap=draw.randrange(0, bed.room, 512))
+            region, _took_s = await bed.hosted.restore(gap=draw.randrange(0, bed.room, ALIGNMENT))
             addresses.add(region.offset)
             weights += await asyncio.to_thread(count_wrong, bed.model, bed.twin)
             wrong_answers += await answers.is_wrong(bed.hosted)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arl_tangram.bench.swap.hosted import HostedModule, hosted_module
 from arl_tangram.bench.swap.model import Model, answered, as_to_does, load, some_tokens
-from arl_tangram.managers.gpu.cpu_device import CpuDevice
+from arl_tangram.managers.gpu.devices.cpu.device import CpuDevice
 from arl_tangram.services.torch_service import TorchService
 
 _KEEP_PAGES_S = 3600.0

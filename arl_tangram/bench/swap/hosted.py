@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from arl_tangram.managers.gpu.backend import Backend, DeclaredService, Place
-from arl_tangram.managers.gpu.device import Device, Region
-from arl_tangram.managers.gpu.host_memory import HostMemory, Pinner
+from arl_tangram.managers.gpu.devices.device import Device, Region
+from arl_tangram.managers.gpu.host.host_memory import HostMemory, Pinner
+from arl_tangram.managers.gpu.instances.backend import Backend, DeclaredService, Place
 from arl_tangram.model.service import Service
 
 

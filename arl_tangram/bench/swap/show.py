@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+from arl_tangram.bench import spread
 from arl_tangram.bench.machine import Machine
 from arl_tangram.bench.swap.figures import Round
 
@@ -14,12 +14,10 @@ _CELL = 12
 
 def introduction(machine: Machine, size: int, rounds: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
-    load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     busy = "This machine is busy with something else, which makes every figure worse.\n" if machine.is_busy else ""
     return (
-        f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
-        f"{packages}\n{busy}\n"
+        f"{machine.in_words}\n"
+        f"{machine.versions}\n{busy}\n"
         f"A module of {size / 1e6:,.0f} MB as a service on a device of host memory, without any artificial delay.\n"
         "Restore: from the request for memory to a module that can be used. numpy.copyto: as many bytes, between\n"
         "two arrays, in a thread. .to(): a new allocation and a copy for each tensor, as it does when the device is\n"
@@ -31,7 +29,7 @@ def introduction(machine: Machine, size: int, rounds: int) -> str:
 
 def table(rounds: Sequence[Round], size: int) -> str:
     """Return a row for each thing that was measured, with bandwidths where bytes are copied."""
-    lines = [f"{'':<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in ("best", "median", "worst", "best GB/s"))]
+    lines = [f"{'':<{_NAME}}" + "".join(f"{head:>{_CELL}}" for head in (*spread.HEADS, "best GB/s"))]
     for name, values in (
         ("numpy.copyto, warm pages", [one.copy_s for one in rounds]),
         ("restore, warm pages", [one.restore_s for one in rounds]),
@@ -50,4 +48,4 @@ def table(rounds: Sequence[Round], size: int) -> str:
 
 
 def _cells(seconds: Sequence[float]) -> str:
-    return "".join(f"{value * 1e3:>{_CELL}.2f}" for value in (min(seconds), median(seconds), max(seconds)))
+    return spread.cells([value * 1e3 for value in seconds], ".2f", _CELL)

@@ -19,7 +19,7 @@ from arl_tangram.demo.judge.catalogue import CORES, MAX_CONCURRENCY, SERVICES, S
 from arl_tangram.demo.judge.scripts import JudgedScript, draw_scripts, split, uses
 from arl_tangram.demo.progress import progress_for
 from arl_tangram.demo.search_api import CALLS, PERIOD_S, search_server
-from arl_tangram.demo.show import show_load
+from arl_tangram.demo.show import show_load, show_terms
 from arl_tangram.demo.suite import installed_tree
 from arl_tangram.demo.thinking import SIGMA, draw_thinking, scale
 from arl_tangram.managers.gpu.extra import need_torch
@@ -79,7 +79,7 @@ def _introduce(console: Console, scripts: Sequence[JudgedScript]) -> None:
         f"before each turn in the mean, log-normal with sigma {SIGMA}.",
         highlight=False,
     )
-    show.show_terms(console)
+    show_terms(console, show.TERMS)
     show_load(console, load=os.getloadavg()[0], cpus=os.cpu_count() or 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from arl_tangram.demo.comparison import Progress, trace_path
@@ -11,9 +12,10 @@ from arl_tangram.demo.judge.actions import SCORING
 from arl_tangram.demo.judge.answers import JudgedRun
 from arl_tangram.demo.judge.catalogue import ServiceName, WayName
 from arl_tangram.demo.judge.figures import figures_of
-from arl_tangram.demo.judge.play import Stage, play_all
+from arl_tangram.demo.judge.play import Stage, play
 from arl_tangram.demo.judge.scripts import JudgedScript
 from arl_tangram.demo.judge.ways import Trace, opened
+from arl_tangram.demo.playing import at_once
 from arl_tangram.demo.search_api import search_api
 from arl_tangram.demo.thinking import Thinking
 from arl_tangram.trace.reader import read_trace
@@ -50,7 +52,7 @@ async def run_way(bench: Bench, way: WayName, scripts: Sequence[JudgedScript], t
     with bench.progress.watch(way, len(scripts), sum(script.calls for script in scripts)) as watcher:
         async with search_api(bench.address) as api, opened(way, bench.slots, trace_for) as placement:
             stage = Stage(bench.folders, api, placement, watcher)
-            answers, step_s = await play_all(stage, scripts, thinking)
+            answers, step_s = await at_once(partial(play, stage), scripts, thinking)
     figures = figures_of(
         [trace.events if isinstance(trace, MemorySink) else read_trace(trace).events for trace in traces],
         step_s=step_s,

@@ -1,10 +1,10 @@
-"""Play the scripts of `demo --judge`: all trajectories at once, with one way of placing the services."""
+"""One trajectory of `demo --judge`: a tool in each turn, and then scores by services, however these are placed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,9 +15,8 @@ from arl_tangram.demo.agents import Search, Shell
 from arl_tangram.demo.judge.answers import JudgedAnswer, Score
 from arl_tangram.demo.judge.catalogue import ServiceName
 from arl_tangram.demo.judge.scripts import JudgedScript, Scored, Text
-from arl_tangram.demo.rollout import Watcher
+from arl_tangram.demo.playing import Watcher, in_trajectory
 from arl_tangram.demo.search_api import SearchApi
-from arl_tangram.demo.thinking import Thinking
 
 _T = TypeVar("_T")
 
@@ -51,28 +50,11 @@ class Stage:
     scores_s: list[float] = field(default_factory=list[float])
 
 
-async def play_all(
-    stage: Stage, scripts: Sequence[JudgedScript], thinking: Thinking
-) -> tuple[tuple[JudgedAnswer, ...], float]:
-    """Play all scripts at once.
-
-    Returns:
-        The answers in the order of the scripts, and the seconds until the last trajectory ended.
-    """
-    began_s = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_play(stage, s, t)) for s, t in zip(scripts, thinking, strict=True)]
-    return tuple(task.result() for task in tasks), time.perf_counter() - began_s
-
-
-async def _play(stage: Stage, script: JudgedScript, pauses: tuple[float, ...]) -> JudgedAnswer:
-    try:
-        async with tangram.trajectory():
-            answer = await _take_turns(stage, script, pauses)
-    except Exception as error:  # noqa: BLE001 - a broken trajectory is an answer, too: the others go on, the demo fails
-        answer = JudgedAnswer(script.index, error=f"{type(error).__name__}: {error}")
-    stage.watcher.trajectory_ended()
-    return answer
+async def play(stage: Stage, script: JudgedScript, pauses: tuple[float, ...]) -> JudgedAnswer:
+    """Play one script in a trajectory of its own; what breaks it is part of the answer."""
+    return await in_trajectory(
+        lambda: _take_turns(stage, script, pauses), lambda error: JudgedAnswer(script.index, error=error), stage.watcher
+    )
 
 
 async def _take_turns(stage: Stage, script: JudgedScript, pauses: tuple[float, ...]) -> JudgedAnswer:

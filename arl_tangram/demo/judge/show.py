@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 
 from arl_tangram.demo.judge.answers import JudgedRun
@@ -15,7 +14,7 @@ from arl_tangram.demo.judge.figures import JudgedFigures
 
 DEFAULT: WayName = "loss"
 
-_TERMS = (
+TERMS = (
     ("ACT", "action completion time, as a trajectory sees it: from the call of a tool or a score to its answer"),
     ("static", f"{SLOTS} slots with services of their own; a slot is reloaded when its service's queue is empty"),
     ("lru", "all services share the memory of the slots; who was used longest ago is evicted"),
@@ -50,16 +49,6 @@ _COMPARED: tuple[tuple[str, Callable[[JudgedFigures], float]], ...] = (
     ("ACT of scores, mean", lambda f: f.mean_score_s),
     ("ACT of scores, p99", lambda f: f.p99_score_s),
 )
-
-
-def show_terms(console: Console) -> None:
-    """Explain the words of the table."""
-    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for word, meaning in _TERMS:
-        table.add_row(word, meaning)
-    console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def show_services(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from arl_tangram.dispatch import Dispatcher, watched
+from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import BackendDownError, ConfigurationError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.nodes import Node, Nodes
@@ -20,6 +20,7 @@ from arl_tangram.model.topology import Dimension, is_breaker, node_of, resource_
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup
+from arl_tangram.timed_policy import watched
 from arl_tangram.trace.report import render
 from arl_tangram.trace.summary import Summary
 
@@ -74,7 +75,7 @@ class Decider:
             seats=seats,
         )
         self.dispatcher = Dispatcher(self.core, Happened(self._summary, self._sink).tell)
-        self.dispatcher.on_evicted = nodes.evicted
+        self.dispatcher.gpus.on_evicted = nodes.evicted
         self._summary.opened(self.dispatcher.time())
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
         self.breakers = OwnerBreakers(breakers, topology, self.dispatcher, refuse) if breakers else None

@@ -116,13 +116,13 @@ class NodeKeeper:
             case NodeCapacity(name, capacity):
                 self.decider.set_units(name, capacity)
             case Restored(instance, took_s):
-                dispatcher.restored(instance, took_s)
+                dispatcher.gpus.restored(instance, took_s)
             case RestoreFailed(instance, error):
-                dispatcher.failed(instance, error)
+                dispatcher.gpus.failed(instance, error)
             case ServiceLost(instance, error):
-                dispatcher.lost(instance, error)
+                dispatcher.gpus.lost(instance, error)
             case DeviceCapacity(device, capacity):
-                dispatcher.capacity(device, capacity)
+                dispatcher.gpus.capacity(device, capacity)
             case _:
                 _logger.error("%s is no command of a node", command)
 

@@ -1,4 +1,4 @@
-"""A command for a sandbox: what it is, how it ended, and why it could not be started."""
+"""A command for a container: what it is, and which the kernel would not take."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from arl_tangram.managers.capture import Capture
 from arl_tangram.managers.docker import script
+from arl_tangram.managers.ended import NotStartedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,29 +22,6 @@ class Command:
     timeout_s: float | None
     max_output_bytes: int
     spill: bool
-
-
-class NotStartedError(Exception):
-    """A command could not be started: `subject` is `program` or `cwd`."""
-
-    def __init__(self, number: int, subject: str) -> None:
-        super().__init__(f"{subject}: {os.strerror(number)}")
-        self.errno = number
-        self.subject = subject
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended; `start_s` and `end_s` are on the monotonic clock, their difference measured beside it."""
-
-    exit_code: int
-    start_s: float
-    end_s: float
-    cpu_s: float
-    timed_out: bool
-    stdout: Capture
-    stderr: Capture
-    spilled: tuple[str, str] | None
 
 
 def check_size(command: Command, env: Mapping[str, str]) -> None:

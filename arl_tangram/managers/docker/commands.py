@@ -13,7 +13,7 @@ from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.broken import explain
-from arl_tangram.managers.docker.command import Command, Ended, NotStartedError, check_size, refused
+from arl_tangram.managers.docker.command import Command, check_size, refused
 from arl_tangram.managers.docker.daemon import Engine
 from arl_tangram.managers.docker.life import Life
 from arl_tangram.managers.docker.limits import Limits
@@ -21,6 +21,7 @@ from arl_tangram.managers.docker.own_scripts import OwnScripts
 from arl_tangram.managers.docker.session import SessionError
 from arl_tangram.managers.docker.sessions import Sessions
 from arl_tangram.managers.docker.shells import ATTEMPTS, Running, Shells, mark
+from arl_tangram.managers.ended import Ended, NotStartedError
 from arl_tangram.managers.environment import SANDBOX_VARIABLE
 from arl_tangram.uninterrupted import finish_anyway
 

@@ -10,12 +10,12 @@ from typing import Literal
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.capture import Capture
 from arl_tangram.managers.docker import script
-from arl_tangram.managers.docker.command import NotStartedError
 from arl_tangram.managers.docker.exchange import Exchange
 from arl_tangram.managers.docker.life import Life
 from arl_tangram.managers.docker.scratch import Scratch
 from arl_tangram.managers.docker.session import Session, SessionError
 from arl_tangram.managers.docker.shells import ATTEMPTS, Shells
+from arl_tangram.managers.ended import NotStartedError
 from arl_tangram.uninterrupted import finish_anyway
 
 SHELL_GRACE_S = 1.0

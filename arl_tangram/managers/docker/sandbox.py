@@ -20,14 +20,14 @@ from arl_tangram.errors import (
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import Absence, DaemonAwayError
-from arl_tangram.managers.docker.command import Command, NotStartedError
+from arl_tangram.managers.docker.command import Command
 from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.containers import Container
 from arl_tangram.managers.docker.files import Files
 from arl_tangram.managers.docker.limits import Limits
+from arl_tangram.managers.ended import NotStartedError
 from arl_tangram.managers.environment import granted
 from arl_tangram.managers.manager import no_cores
-from arl_tangram.managers.refusal import not_started
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, settled, unstoppable
@@ -130,23 +130,13 @@ class DockerSandbox:
             )
             ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
-            raise not_started(error.errno, error.subject, program=argv[0], cwd=cwd) from None
+            raise error.told(program=argv[0], cwd=cwd) from None
         except (AllocationError, SandboxLostError):
             self.check()  # what is known of its end says more
             raise
         finally:
             meter.add_call(entered_s, time.monotonic())
-        return ExecResult(
-            exit_code=ended.exit_code,
-            stdout=ended.stdout.content(),
-            stderr=ended.stderr.content(),
-            truncated=ended.stdout.is_truncated or ended.stderr.is_truncated,
-            timed_out=ended.timed_out,
-            duration_s=ended.end_s - ended.start_s,
-            cpu_s=ended.cpu_s,
-            stdout_path=ended.spilled[0] if ended.spilled else None,
-            stderr_path=ended.spilled[1] if ended.spilled else None,
-        )
+        return ended.result()
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Write a file, creating its folders; see `Sandbox.write_file`."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.command import NotStartedError
 from arl_tangram.managers.docker.exchange import Exchange
 from arl_tangram.managers.docker.life import Life
 from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.session import Session, SessionError
 from arl_tangram.managers.docker.sessions import Sessions, SurvivorsError
+from arl_tangram.managers.ended import NotStartedError
 
 ATTEMPTS = 4  # of an idle session, or one that is being opened: what else is killed can take it along
 

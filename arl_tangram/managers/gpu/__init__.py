@@ -18,6 +18,9 @@ How what is decided and what is real relate (an arrow: has one, or several)::
                                         | used: bytes of each Hosted that has memory there
                                         | leaving, settled: evictions to wait for, and who is last in line
 
+Its rooms, each of which imports only from those after it: `discovery` (which devices there are), `instances` (how
+services come and go), `devices` (their memory, and who has which bytes of it), `host` (memory of this machine).
+
 A `GpuNode` is a group of devices in which chunks are made: those of the pool, or those of one loan. Numbers go on from
 node to node, and stay with their devices.
 """

@@ -6,17 +6,17 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.managers.gpu.manager import EvictionPolicy, GpuManager
 from arl_tangram.managers.gpu.pool import check_policy, check_services
-from arl_tangram.model.gpu import Footprint, HostedService
-from arl_tangram.model.quantities import bytes_of_gib, service_name, whole
+from arl_tangram.model.gpu import Footprint, HostedService, checked_dops
+from arl_tangram.model.quantities import bytes_of_gib, is_name, seconds, service_name, whole
 from arl_tangram.model.service import Service
 
 _HOST_BYTES = 1 << 50
@@ -35,7 +35,10 @@ class FakeService:
         exclusive: whether nothing else computes on its GPUs while an action uses it.
         peak_gib: GiB that it takes while it is restored; None for as much as later.
         on_call: what `current_service().call(...)` returns, from its arguments; an awaitable is awaited.
-        on_restore: called with the dop in the middle of each restore; what it raises fails it, if a `RestoreError`.
+        on_restore: called with the dop in the middle of each restore; what it raises fails it.
+
+    Raises:
+        ConfigurationError: a value that is not possible.
     """
 
     name: str
@@ -49,16 +52,32 @@ class FakeService:
     on_restore: Callable[[int], None] = lambda _dop: None
 
     def __post_init__(self) -> None:
-        service_name(self.name, "FakeService(name=)", ConfigurationError)
+        what = f"FakeService({self.name!r})"
+        service_name(self.name, what, ConfigurationError)
+        resident = bytes_of_gib(self.gib, f"{what}: gib", ConfigurationError)
+        if (
+            self.peak_gib is not None
+            and bytes_of_gib(self.peak_gib, f"{what}: peak_gib", ConfigurationError) < resident
+        ):
+            raise ConfigurationError(f"{what}: peak_gib={self.peak_gib!r} is less than gib={self.gib!r}")
+        if self.restore_s != 0:
+            seconds(self.restore_s, f"{what}: restore_s", ConfigurationError)
+        object.__setattr__(self, "dops", checked_dops(self.dops, what))
+        whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
+        if cast(object, self.exclusive) not in (True, False):
+            raise ConfigurationError(f"{what}: exclusive= takes True or False, not {self.exclusive!r}")
+        for name in ("on_call", "on_restore"):
+            if not callable(getattr(self, name)):
+                raise ConfigurationError(f"{what}: {name}= takes a function, not {getattr(self, name)!r}")
 
     def hosted(self) -> HostedService:
         """Return what the scheduler is to know."""
-        resident = bytes_of_gib(self.gib, "FakeService(gib=)", ConfigurationError)
+        resident = bytes_of_gib(self.gib, "gib", ConfigurationError)
         peak = resident if self.peak_gib is None else bytes_of_gib(self.peak_gib, "peak_gib", ConfigurationError)
         return HostedService(
             self.name,
-            tuple((dop, Footprint(resident, max(peak, resident))) for dop in sorted(self.dops)),
-            tuple((dop, self.restore_s) for dop in sorted(self.dops)),
+            tuple((dop, Footprint(resident, peak)) for dop in self.dops),
+            tuple((dop, self.restore_s) for dop in self.dops),
             self.max_concurrency,
             self.exclusive,
         )
@@ -210,7 +229,7 @@ class FakeGpuPool:
         for name, value in (
             ("services", check_services(services, "FakeGpuPool")),
             ("gpus", whole(gpus, "FakeGpuPool(gpus=)", ConfigurationError, least=1)),
-            ("gib", gib),
+            ("gib", _above_zero(gib)),
             ("policy", check_policy(policy, "FakeGpuPool")),
         ):
             object.__setattr__(self, name, value)
@@ -232,6 +251,8 @@ class _FakeSource:
         return [FakeDevice(f"fake:{number}", self._size) for number in range(self._gpus)]
 
     async def lend(self, names: Sequence[str]) -> Sequence[Device]:
+        if isinstance(names, str) or not all(map(is_name, names)) or not 0 < len(set(names)) == len(names):
+            raise ConfigurationError(f"lend() takes different names of devices, not {names!r}")
         return [FakeDevice(name, self._size) for name in names]
 
     async def host_memory(self) -> HostMemory:
@@ -239,3 +260,9 @@ class _FakeSource:
 
     def notes(self) -> tuple[str, ...]:
         return ()
+
+
+def _above_zero(gib: float) -> float:
+    if not bytes_of_gib(gib, "FakeGpuPool(gib=)", ConfigurationError):
+        raise ConfigurationError("FakeGpuPool(gib=) must be above 0")
+    return gib

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from arl_tangram.errors import NoServiceError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Backend
-from arl_tangram.managers.gpu.hosted import Stay, ended
+from arl_tangram.managers.gpu.instances.backend import Backend
+from arl_tangram.managers.gpu.instances.hosted import Stay, ended
 from arl_tangram.model.gpu import Seat
 from arl_tangram.model.service import Service
 

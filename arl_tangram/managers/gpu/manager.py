@@ -8,21 +8,20 @@ from functools import partial
 from typing import Literal
 
 from arl_tangram.errors import ConfigurationError, RestoreError, ServiceLostError, TangramError, UsageError
-from arl_tangram.managers.gpu.backend import Backend, DeclaredService
-from arl_tangram.managers.gpu.counts import Counts
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.hosted import Hosted, Stage, Stay, ended
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Backend, DeclaredService
+from arl_tangram.managers.gpu.instances.counts import Counts
+from arl_tangram.managers.gpu.instances.hosted import Hosted, Stage, Stay, ended
+from arl_tangram.managers.gpu.instances.listener import GpuListener, Telling
+from arl_tangram.managers.gpu.instances.loading import check, counted, load, with_whole_devices
+from arl_tangram.managers.gpu.instances.site import Site
+from arl_tangram.managers.gpu.instances.transitions import Transitions
 from arl_tangram.managers.gpu.lease import GpuLease
-from arl_tangram.managers.gpu.listener import GpuListener, Telling
-from arl_tangram.managers.gpu.loading import check, counted, load, with_whole_devices
 from arl_tangram.managers.gpu.nodes import Nodes
-from arl_tangram.managers.gpu.site import Site
 from arl_tangram.managers.gpu.sizes import in_words
 from arl_tangram.managers.gpu.source import DeviceSource
-from arl_tangram.managers.gpu.transitions import Transitions
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat, ServiceStatistics
-from arl_tangram.model.quantities import GIB
 from arl_tangram.uninterrupted import finish_anyway
 
 EvictionPolicy = Literal["loss", "lru", "gdsf"]
@@ -187,11 +186,13 @@ class GpuManager:
     def describe(self) -> str:
         """Say in one line what there is."""
         sites = [site for site in self._nodes.sites if site.is_open]
-        devices = [f"{site.device.name} {site.device.capacity_bytes / GIB:.1f} GiB" for site in sites]
+        devices = [f"{site.device.name} {in_words(site.device.capacity_bytes)}" for site in sites]
         if not devices:
             return "a GpuPool that is not started, so what it has is unknown"
-        host = f", {self._host.used_bytes / GIB:.1f} GiB of host memory" if self._host is not None else ""
-        return f"{', '.join(devices)}: {len(self._services)} services{host}, evicted by {self.policy}"
+        count = len(self._services)
+        used = self._host.used_bytes if self._host is not None else 0
+        host = f", {in_words(used)} of host memory" if used else ""
+        return f"{', '.join(devices)}: {count} service{'' if count == 1 else 's'}{host}, evicted by {self.policy}"
 
     def notes(self) -> tuple[str, ...]:
         """Return lines for the report: what was left out of the devices, and what does not let go of its memory."""
@@ -277,6 +278,10 @@ class GpuManager:
             await finish_anyway(_closed(devices))
             raise
 
+    def is_lent(self, first: int, node: GpuNode) -> bool:
+        """Whether devices are there by the loan for which `lend` has returned these, and not by a later one."""
+        return self._nodes.node_at(first) is node and self._nodes.sites[first].is_open
+
     async def reclaim(self, first: int) -> None:
         """Close the devices that were lent, once what is still resident on them is evicted; nobody may use it.
 
@@ -287,9 +292,9 @@ class GpuManager:
                 to time, and at once when this is called again.
         """
         transitions = self._running()
-        sites = self._nodes.sites_of(first)
+        node, sites = self._nodes.node_at(first), self._nodes.sites_of(first)
         await self._stop_reclaiming(first)
-        if not sites[0].is_open:
+        if not self.is_lent(first, node):
             return
         tried: list[asyncio.Future[None]] = []
         for hosted in self._hosted.values():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.site import Site
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.instances.site import Site
 from arl_tangram.model.gpu import GpuDevice, GpuNode
 
 
@@ -48,10 +48,13 @@ class Nodes:
                 return first, node
         return self._add(node, devices), node
 
+    def node_at(self, first: int) -> GpuNode:
+        """Return the node that begins with a number; each time its devices are lent, it is a new object."""
+        return next(node for number, node in self._numbered() if number == first)
+
     def sites_of(self, first: int) -> list[Site]:
         """Return the devices of the node that begins with a number."""
-        node = next(node for number, node in self._numbered() if number == first)
-        return self.sites[first : first + len(node.devices)]
+        return self.sites[first : first + len(self.node_at(first).devices)]
 
     def _add(self, node: GpuNode, devices: Sequence[Device]) -> int:
         first = len(self.sites)

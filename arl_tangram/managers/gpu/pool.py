@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.gpu.backend import DeclaredService
-from arl_tangram.managers.gpu.machine_devices import AUTO, MachineDevices, check_names
+from arl_tangram.managers.gpu.discovery.machine_devices import AUTO, MachineDevices, check_names
+from arl_tangram.managers.gpu.instances.backend import DeclaredService
 from arl_tangram.managers.gpu.manager import EvictionPolicy, GpuManager
 from arl_tangram.model.quantities import bytes_of_gib
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
 
 
 class DeviceSource(Protocol):

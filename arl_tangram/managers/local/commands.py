@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from arl_tangram.errors import SandboxLostError
-from arl_tangram.managers.capture import Capture
+from arl_tangram.managers.ended import Ended, NotStartedError
 from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import FileOutput, Output, PipeOutput
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
@@ -36,29 +36,6 @@ class Command:
     timeout_s: float | None
     max_output_bytes: int
     spill_folder: str | None
-
-
-class NotStartedError(Exception):
-    """The keeper could not start a command: `subject` is `program` or `cwd`."""
-
-    def __init__(self, errno: int, subject: str) -> None:
-        super().__init__(f"{subject}: {os.strerror(errno)}")
-        self.errno = errno
-        self.subject = subject
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended; `start_s` and `end_s` are on the monotonic clock, measured by the keeper."""
-
-    exit_code: int
-    start_s: float
-    end_s: float
-    cpu_s: float
-    timed_out: bool
-    stdout: Capture
-    stderr: Capture
-    spilled: tuple[str, str] | None
 
 
 @dataclass(slots=True)

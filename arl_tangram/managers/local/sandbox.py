@@ -16,12 +16,12 @@ import anyio
 from arl_tangram.errors import SandboxLostError, UsageError, WrongLoopError
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.ended import NotStartedError
 from arl_tangram.managers.environment import granted
 from arl_tangram.managers.host.cgroup import SandboxGroup
-from arl_tangram.managers.local.commands import Command, Commands, NotStartedError
+from arl_tangram.managers.local.commands import Command, Commands
 from arl_tangram.managers.local.files import Folders
 from arl_tangram.managers.manager import no_cores
-from arl_tangram.managers.refusal import not_started
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
@@ -102,24 +102,14 @@ class LocalSandbox:
         try:
             ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
         except NotStartedError as error:
-            raise not_started(error.errno, error.subject, program=argv[0], cwd=cwd) from None
+            raise error.told(program=argv[0], cwd=cwd) from None
         except SandboxLostError:
             raise
         except OSError as error:  # the trainer's own trouble, such as too many open files: not the command's
             raise SandboxLostError(f"sandbox {self._id}: a command could not be started: {error}") from error
         finally:
             meter.add_call(entered_s, time.monotonic())
-        return ExecResult(
-            exit_code=ended.exit_code,
-            stdout=ended.stdout.content(),
-            stderr=ended.stderr.content(),
-            truncated=ended.stdout.is_truncated or ended.stderr.is_truncated,
-            timed_out=ended.timed_out,
-            duration_s=ended.end_s - ended.start_s,
-            cpu_s=ended.cpu_s,
-            stdout_path=ended.spilled[0] if ended.spilled else None,
-            stderr_path=ended.spilled[1] if ended.spilled else None,
-        )
+        return ended.result()
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Write a file, creating its folders; see `Sandbox.write_file`."""

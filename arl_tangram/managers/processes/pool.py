@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from arl_tangram.errors import BodyExitedError, OutOfMemoryError, UsageError, WorkerDiedError, WorkerStartError
 from arl_tangram.managers.environment import granted
-from arl_tangram.managers.gpu import visible
+from arl_tangram.managers.gpu.discovery import visible
 from arl_tangram.managers.host.owner import kill_marked
 from arl_tangram.managers.processes import place
 from arl_tangram.managers.processes.call import Call, Grant, PackedCall

@@ -97,7 +97,7 @@ class Asking:
         may_place: bool = True,
         allowed: Callable[[Chunk], bool] | None = None,
     ) -> Seat | None:
-        closed = () if may_place else self._claims.closed(request.action_id)
+        closed = () if may_place else self._claims.of_others(request.action_id)
         joining = self._places.join(request, now_s, closed)
         if may_place:
             wishes = self._places.wishes(request, now_s, allowed=allowed)

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from arl_tangram.model.gpu import Chunk, GpuNode, HostedService
-
-SIZES = (1, 2, 4, 8)
-"""How many devices a chunk can have."""
+from arl_tangram.model.gpu import CHUNK_SIZES, Chunk, GpuNode, HostedService, chunks_of
 
 
 def halves(chunk: Chunk) -> tuple[Chunk, Chunk]:
@@ -43,11 +40,7 @@ class Chunks:
     def __init__(self, nodes: Sequence[GpuNode]) -> None:
         self.capacities = tuple([device.capacity_bytes for node in nodes for device in node.devices])
         self._largest = tuple(_largest(nodes))
-        by_size: dict[int, list[Chunk]] = {size: [] for size in SIZES}
-        for largest in self._largest:
-            for chunk in within(largest):
-                by_size[chunk.size].append(chunk)
-        self._by_size = {size: tuple(sorted(chunks)) for size, chunks in by_size.items()}
+        self._by_size = {size: chunks_of(nodes, size) for size in CHUNK_SIZES}
 
     def of_size(self, size: int) -> tuple[Chunk, ...]:
         """Return all chunks of so many devices, ascending; none for a number that chunks cannot have."""
@@ -72,7 +65,7 @@ def _largest(nodes: Sequence[GpuNode]) -> Iterator[Chunk]:
         end = begin + len(node.devices)
         first = begin
         while first < end:
-            size = next(size for size in reversed(SIZES) if (first - begin) % size == 0 and first + size <= end)
+            size = next(size for size in reversed(CHUNK_SIZES) if (first - begin) % size == 0 and first + size <= end)
             yield Chunk(first, size)
             first += size
         begin = end

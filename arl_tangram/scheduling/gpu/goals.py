@@ -1,4 +1,4 @@
-"""Where an action could sit once others have risen: the chunk that it claims, and whether there is any for it."""
+"""Where an action could sit once others have risen: what it claims, and whether there is any for it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from arl_tangram.model.gpu import Chunk, Instance
-from arl_tangram.scheduling.gpu.eviction import WINDOW, Eviction
-from arl_tangram.scheduling.gpu.patience import Patience, patience_of
+from arl_tangram.scheduling.gpu.claims import Claim
+from arl_tangram.scheduling.gpu.eviction import Eviction
 from arl_tangram.scheduling.gpu.places import Places
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Residency, bits_of
 from arl_tangram.scheduling.gpu.restore_times import RestoreTimes
 from arl_tangram.scheduling.gpu.room import Waiting, room_to_be
-from arl_tangram.scheduling.gpu.victims import PlaceSearch, Wish
+from arl_tangram.scheduling.gpu.victims import PlaceSearch, Placing, Wish
 
 
 class Goal(NamedTuple):
-    """A chunk that an action could have if nobody new sat down there.
+    """A place that an action could have if nobody new sat down there.
 
     Attributes:
-        chunk: which.
+        claim: where.
         cost_s: expected seconds of the action there, of waiting for it, of the restore, and lost by what goes.
-        patience: how long it lets others pass.
+        restores_s: the restores that it costs: its own, and those of what goes.
     """
 
-    chunk: Chunk
+    claim: Claim
     cost_s: float
-    patience: Patience
+    restores_s: float
 
 
 class Goals:
@@ -61,7 +61,8 @@ class Goals:
                 continue
             cost_s = expected_s + max([other.left_s(now_s) for other in others])
             if best is None or cost_s < best.cost_s:
-                best = Goal(copy.chunk, cost_s, Patience(self._places.left_of_restore_s(copy, now_s), (), 0, 0.0))
+                left_s = self._places.left_of_restore_s(copy, now_s)
+                best = Goal(Claim(copy.chunk, None), cost_s, left_s)
         busy_s = self._busy_s(request, now_s)
         wishes = [
             Wish(wish.instance, (chunk,), wish.more_bytes, wish.cost_s + max([busy_s[d] for d in chunk.devices]))
@@ -74,17 +75,16 @@ class Goals:
         if placing is not None and (best is None or placing.cost_s < best.cost_s):
             restored = placing.victims if placing.instance is None else (placing.instance, *placing.victims)
             restores_s = sum([self._restores.expected_s(instance) for instance in restored])
-            best = Goal(placing.chunk, placing.cost_s, self._patience(request, restores_s, placing.victims, upcoming))
+            claim = Claim(placing.chunk, self._leaving(request, placing))
+            best = Goal(claim, placing.cost_s, restores_s)
         return best
 
-    def _patience(
-        self, request: SeatRequest, restores_s: float, victims: Collection[Instance], upcoming: Sequence[str]
-    ) -> Patience:
-        if request.callers or not self._eviction.in_seconds:
-            return Patience(restores_s, (), 0, 0.0)
-        gone = frozenset(instance.service for instance in victims)
-        places = 1 if request.service is None else self._residency.services[request.service].max_concurrency
-        return patience_of(request, restores_s, gone, upcoming[:WINDOW], places)
+    def _leaving(self, request: SeatRequest, placing: Placing) -> frozenset[Instance] | None:
+        """Return what has to go, or not to be used, before an action can sit there; None for all that is there."""
+        if request.service is None or self._residency.services[request.service].exclusive:
+            return None
+        alone = [copy.instance for copy in self._residency.on(placing.chunk.devices) if copy.exclusive]
+        return frozenset((*placing.victims, *alone))
 
     def is_possible(self, request: SeatRequest, kept: Collection[int]) -> bool:
         """Whether an action could ever sit while these actions keep their seats, and all others rise."""

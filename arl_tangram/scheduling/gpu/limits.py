@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from arl_tangram.errors import InfeasibleError
-from arl_tangram.model.gpu import Chunk, Instance
+from arl_tangram.model.gpu import CHUNK_SIZES, Chunk, Instance
 from arl_tangram.model.quantities import GIB
-from arl_tangram.scheduling.gpu.chunks import SIZES, Chunks
+from arl_tangram.scheduling.gpu.chunks import Chunks
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Residency
 
@@ -51,8 +51,8 @@ def fitting_dops(service: str, residency: Residency, chunks: Chunks) -> Iterator
 
 
 def _check_devices(request: SeatRequest, residency: Residency, chunks: Chunks, name: str) -> None:
-    if not request.dops or any(dop not in SIZES for dop in request.dops):
-        raise InfeasibleError(f"{name} asks for {_devices(request.dops)}; a body can have {_in_words(SIZES)}")
+    if not request.dops or any(dop not in CHUNK_SIZES for dop in request.dops):
+        raise InfeasibleError(f"{name} asks for {_devices(request.dops)}; a body can have {_in_words(CHUNK_SIZES)}")
     for dop in request.dops:
         if any(_least_left(chunk, residency) is not None for chunk in chunks.of_size(dop)):
             return
@@ -84,7 +84,7 @@ def _least_left(chunk: Chunk, residency: Residency) -> int | None:
 
 def _most(residency: Residency, chunks: Chunks) -> str:
     """Say how many devices are there together."""
-    sizes = [n for n in SIZES if any(_least_left(chunk, residency) is not None for chunk in chunks.of_size(n))]
+    sizes = [n for n in CHUNK_SIZES if any(_least_left(chunk, residency) is not None for chunk in chunks.of_size(n))]
     return f"there are at most {sizes[-1]} together" if sizes else "there are none now"
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from arl_tangram.model.gpu import Chunk, GpuNode, Instance, Seat
 from arl_tangram.scheduling.gpu.chunks import Chunks
+from arl_tangram.scheduling.gpu.claims import Claim
 from arl_tangram.scheduling.gpu.eviction import WINDOW, Eviction
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Copy, Residency, bits_of
@@ -70,19 +71,20 @@ class Places:
         names = frozenset(upcoming[:WINDOW])
         return [copy for copy in self._residency.copies.values() if copy.idle and copy.instance.service in names]
 
-    def join(self, request: SeatRequest, now_s: float, closed: Collection[int]) -> Offer | None:
+    def join(self, request: SeatRequest, now_s: float, closed: Sequence[Claim]) -> Offer | None:
         """Return the best seat on what is there already.
 
         Args:
             request: who asks.
             now_s: the time.
-            closed: devices on which nobody new may sit.
+            closed: where nobody new may sit.
         """
         best: Offer | None = None
         for copy, expected_s in self.copies(request):
             if len(copy.sitting) >= copy.places:
                 continue
-            is_leaving = any(device in closed or self._residency.short(device) for device in copy.chunk.devices)
+            is_leaving = any(claim.closes(copy) for claim in closed)
+            is_leaving |= any(self._residency.short(device) for device in copy.chunk.devices)
             if is_leaving and not copy.is_used_by(request.callers):  # it cannot go before they have risen
                 continue
             if self._residency.disturbed(copy.instance, copy.chunk):

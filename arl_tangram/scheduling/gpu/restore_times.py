@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from arl_tangram.model.gpu import HostedService, Instance
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 from arl_tangram.scheduling.running_mean import SHORTEST_S, RunningMean
 
 

@@ -10,8 +10,8 @@ A `gpu=` body takes a chunk for itself. The rules:
    be lost by what goes for it (`places`, `victims`, `eviction`). Several that have to be placed share out what nobody
    uses (`sharing`).
 3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service. Others go on
-   joining what is there, also what is idle and could go for it, until its patience is over (`patience`) and it claims a
-   chunk (`claims`).
+   joining what is there, also what is idle and could go for it, until it has waited long enough for that and claims
+   what has to go for it (`claims`).
 4. Where a restore has failed is not tried again for a while, and an action gives up if nowhere is left (`troubles`).
 
 A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `restored`, `failed`, `lost`,
@@ -87,7 +87,7 @@ class Seats:
             now_s: the time.
             upcoming: the services of those who wait behind it, in order.
             may_place: whether nobody before it waits to be placed; otherwise it can only join, and not where such a one
-                has claimed the devices.
+                has claimed it.
         """
         self._claim_what_is_due(now_s, upcoming)
         return self._asking.find(request, now_s, upcoming, may_place=may_place)
@@ -106,7 +106,7 @@ class Seats:
     def pass_over(self, request: SeatRequest, now_s: float, *, upcoming: Sequence[str] = ()) -> Wait:
         """Say what an action blocks that has just found nothing, and before whom nobody waits to be placed.
 
-        If it blocks placing, it claims a chunk in time.
+        If it blocks placing, it claims one in time.
 
         Args:
             request: who asks.
@@ -120,7 +120,7 @@ class Seats:
                 self._forget_claim(action_id)
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
-                self._claims.wait(request, goal.patience, now_s)
+                self._claims.wait(request, goal.restores_s, now_s)
         self._claim_what_is_due(now_s, upcoming)
         if action_id not in self._claims:
             return Wait(True, self._places.bad_until_s(request, now_s))
@@ -304,7 +304,7 @@ class Seats:
             if goal is None:
                 self._claims.forget(request.action_id)
             else:
-                self._claims.claim(request.action_id, goal.chunk)
+                self._claims.claim(request.action_id, goal.claim)
 
     def _forget_claim(self, action_id: int) -> None:
         if self._claims.forget(action_id):

@@ -10,26 +10,27 @@ from typing import Protocol, cast
 import anyio
 
 from arl_tangram.errors import ConfigurationError, RestoreError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.device import Device
-from arl_tangram.managers.gpu.host_memory import HostMemory
-from arl_tangram.managers.gpu.visible import environment
+from arl_tangram.managers.gpu.devices.arena import rounded
+from arl_tangram.managers.gpu.devices.device import Device
+from arl_tangram.managers.gpu.discovery.visible import environment
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.model.gpu import Chunk, Footprint, HostedService
 from arl_tangram.model.quantities import GIB, bytes_of_gib
 from arl_tangram.model.service import Service
 from arl_tangram.services.engine.calls import EngineService, Requests
 from arl_tangram.services.engine.declared import EngineDeclaration
 from arl_tangram.services.engine.driver import Engine
-from arl_tangram.services.engine.memory import Meter, enough, turn
-from arl_tangram.services.engine.placing import Gauge, chunk
+from arl_tangram.services.engine.placing import chunk
 from arl_tangram.services.engine.question import Question
 from arl_tangram.services.engine.remote import Door, Remote, RemoteFault, Seen
 from arl_tangram.services.engine.server import LaunchedServer
 from arl_tangram.services.engine.states import State
+from arl_tangram.services.servers.gauge import Gauge
+from arl_tangram.services.servers.memory import Meter, enough, turn
 from arl_tangram.uninterrupted import in_thread
 
 _logger = logging.getLogger(__name__)
-_ALIGNED = 512
 _UNMEASURED_ASLEEP = 2 * GIB
 
 
@@ -190,8 +191,8 @@ class EngineBackend:
 
     def _hosted(self, where: Chunk, asleep: int) -> HostedService:
         declared = self._declared
-        resident = _rounded(declared.resident_bytes)
-        footprint = Footprint(resident, resident, min(_rounded(asleep), resident))
+        resident = rounded(declared.resident_bytes)
+        footprint = Footprint(resident, resident, min(rounded(asleep), resident))
         return HostedService(
             self.name,
             footprints=((declared.dop, footprint),),
@@ -269,7 +270,3 @@ class EngineBackend:
     def _died(self, error: Exception) -> None:
         if self._tell is not None:
             self._tell(self._declared.dop, error)
-
-
-def _rounded(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED

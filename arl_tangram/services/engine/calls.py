@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
+from urllib.parse import unquote
+
+import httpx
 
 from arl_tangram.errors import EvictedServiceError, ServiceLostError, UsageError
 from arl_tangram.services.engine.driver import Engine
-from arl_tangram.services.engine.probe import aborted
 from arl_tangram.services.engine.remote import Door, RefusedFault, RemoteFault
+from arl_tangram.services.own_loop import OwnLoop
+from arl_tangram.services.servers.answers import aborted
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -22,7 +27,7 @@ class Requests(Protocol):
     """How one kind of server takes requests."""
 
     def refuses(self, path: str) -> bool:
-        """Whether a path is for us alone, as it changes the state of the engine."""
+        """Whether a route is for us alone, as it changes the state of the engine."""
         ...
 
     def labelled(self, body: dict[str, Any], label: str) -> dict[str, Any]:
@@ -69,6 +74,7 @@ class EngineService:
         self._requests = requests
         self._limit_s = limit_s
         self._has_ended = False
+        self._loop = OwnLoop(name)
 
     @property
     def name(self) -> str:
@@ -110,8 +116,10 @@ class EngineService:
             ServiceLostError: the server died, answered that it failed or is too busy, did not answer in time, or cut
                 the answer off (its reason to finish is `abort`).
             EvictedServiceError: the action that had it has ended.
+            WrongLoopError: another event loop runs here than that of the action.
             UsageError: a request that makes no sense, here or, by status 4xx, to the server.
         """
+        self._loop.check()
         if self._has_ended:
             raise EvictedServiceError(f"{self._name}: the action that had this service has ended")
         path, body = self._request(args, options)
@@ -148,7 +156,7 @@ class EngineService:
                     f"{self._name}: call() takes a prompt, a list of messages, or a path that begins with '/' and a "
                     f"mapping, not {_kinds(args)}"
                 )
-        if self._requests.refuses(path):
+        if self._requests.refuses(_as_served(path)):
             raise UsageError(f"{self._name}: {path} is for the scheduler alone")
         if body.get("stream"):
             raise UsageError(
@@ -179,6 +187,8 @@ class EngineService:
             raise ServiceLostError(f"{self._name}: its pool was closed")
         try:
             answer: object = sending.result()
+        except httpx.InvalidURL as error:
+            raise UsageError(f"{self._name}: {path!r:.100} is no path: {error}") from error
         except RefusedFault as fault:
             if 400 <= fault.status < 500 and fault.status not in _BUSY:
                 raise UsageError(f"{self._name}: {fault}") from fault
@@ -190,6 +200,11 @@ class EngineService:
         if aborted(answer):
             raise ServiceLostError(f"{self._name}: its engine cut the answer of {path} off (finish_reason 'abort')")
         return answer
+
+
+def _as_served(path: str) -> str:
+    """Return which route of the server a path leads to, however it is written."""
+    return posixpath.normpath("/" + unquote(path.partition("?")[0].partition("#")[0]).lstrip("/"))
 
 
 def _kinds(args: Sequence[object]) -> str:

@@ -9,12 +9,13 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.model.quantities import bytes_of_gib, seconds, service_name, whole
+from arl_tangram.model.gpu import CHUNK_SIZES
+from arl_tangram.model.quantities import bytes_of_gib, is_name, seconds, service_name, whole
 from arl_tangram.services.engine.limits import Limits
-from arl_tangram.services.engine.memory import MemoryOf
 from arl_tangram.services.engine.probe import Probe
+from arl_tangram.services.servers.memory import MemoryOf
+from arl_tangram.services.variables import checked_variables
 
-_DOPS = (1, 2, 4, 8)
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -84,6 +85,15 @@ class EngineDeclaration:
             if value is not None:
                 seconds(value, f"{what}{name}", ConfigurationError)
         whole(self.max_concurrency, f"{what}max_concurrency", ConfigurationError, least=1)
+        object.__setattr__(self, "env", checked_variables(self.env, what.removesuffix(": ")))
+        if not isinstance(cast(object, self.exclusive), bool):
+            raise ConfigurationError(f"{what}exclusive= takes True or False, not {self.exclusive!r}")
+        if self.memory_of is not None and not callable(self.memory_of):
+            raise ConfigurationError(f"{what}memory_of= takes a function, not {self.memory_of!r}")
+        if self.model is not None and not is_name(self.model):
+            raise ConfigurationError(f"{what}model= takes the name of a model, not {self.model!r}")
+        if not is_key(self.api_key):
+            raise ConfigurationError(f"{what}api_key= takes a text of printable ASCII")
         if not isinstance(cast(object, self.probe), Probe | None):
             raise ConfigurationError(f"{what}probe={self.probe!r}: a Probe is needed, or None")
 
@@ -114,8 +124,8 @@ class EngineDeclaration:
                     f"{what}asleep_gib={self.asleep_gib}: less than gpu_gib={self.gpu_gib} is needed"
                 )
         bytes_of_gib(self.host_gib, f"{what}host_gib", ConfigurationError)
-        if whole(self.dop, f"{what}dop", ConfigurationError, least=1, most=_DOPS[-1]) not in _DOPS:
-            raise ConfigurationError(f"{what}dop={self.dop}: there are {', '.join(map(str, _DOPS))}")
+        if whole(self.dop, f"{what}dop", ConfigurationError, least=1, most=CHUNK_SIZES[-1]) not in CHUNK_SIZES:
+            raise ConfigurationError(f"{what}dop={self.dop}: there are {', '.join(map(str, CHUNK_SIZES))}")
         devices = cast(object, self.devices)
         if devices is None:
             return
@@ -140,6 +150,11 @@ class EngineDeclaration:
     def expected_restore_s(self) -> float:
         """Return what waking is expected to take."""
         return self.restore_s if self.restore_s is not None else max(0.01, 0.2 * self.gpu_gib)
+
+
+def is_key(value: object) -> bool:
+    """Return whether something can be sent as a bearer token, or is None."""
+    return value is None or (isinstance(value, str) and value.isascii() and value.isprintable() and bool(value))
 
 
 def _is_url(value: object) -> bool:

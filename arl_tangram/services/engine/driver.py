@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from arl_tangram.errors import InfrastructureError, RestoreError, ServiceLostError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.limits import Limits
-from arl_tangram.services.engine.memory import Meter, turn
 from arl_tangram.services.engine.remote import Remote, Seen
 from arl_tangram.services.engine.states import Course, State, Step, Wish
 from arl_tangram.services.engine.transitions import Outcome, OwnServer, Transitions
+from arl_tangram.services.servers.memory import Meter, turn
 
 _logger = logging.getLogger(__name__)
 

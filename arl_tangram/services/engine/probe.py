@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.services.servers.answers import entries, fields
 
 # What differs from answer to answer, at any depth.
 _PASSING = frozenset(
@@ -48,14 +50,20 @@ class Probe:
             number = cast(object, value)
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
                 raise ConfigurationError(f"Probe({name}={value!r}): a number from 0 is needed")
+        if not self.limit_s:
+            raise ConfigurationError("Probe(limit_s=0): seconds above 0 are needed")
+        try:
+            json.dumps(dict(self.body), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"Probe(body=): it cannot be sent as JSON: {error}") from error
 
 
 def difference(known: object, got: object, *, tolerance: float, where: str = "answer") -> str | None:
     """Return in words where an answer differs from the known one; None if it does not."""
-    ours, theirs = _fields(known), _fields(got)
+    ours, theirs = fields(known), fields(got)
     if ours is not None and theirs is not None:
         return _of_mappings(ours, theirs, tolerance, where)
-    first, second = _entries(known), _entries(got)
+    first, second = entries(known), entries(got)
     if first is not None and second is not None:
         if len(first) != len(second):
             return f"{where} has {len(second)} entries instead of {len(first)}"
@@ -76,39 +84,6 @@ def _of_mappings(known: Mapping[str, object], got: Mapping[str, object], toleran
         return f"{where} has {more[0]!r}, which was not there"
     found = (difference(known[name], got[name], tolerance=tolerance, where=f"{where}.{name}") for name in names)
     return next((each for each in found if each is not None), None)
-
-
-def aborted(answer: object) -> bool:
-    """Whether an answer, though a success by its status, was cut off by the server.
-
-    vLLM and SGLang end what they abort with status 200 and a reason to finish of `abort`: as text in `choices`, or as
-    `{"type": "abort"}` in SGLang's own format.
-    """
-    answers = _entries(answer)
-    return any(_is_cut_off(each) for each in (answers if answers is not None else [answer]))
-
-
-def _is_cut_off(answer: object) -> bool:
-    fields = _fields(answer)
-    if fields is None:
-        return False
-    endings = [fields.get("meta_info"), *(_entries(fields.get("choices")) or [])]
-    for ending in filter(None, map(_fields, endings)):
-        reason = ending.get("finish_reason")
-        detail = _fields(reason)
-        if (reason if detail is None else detail.get("type")) == "abort":
-            return True
-    return False
-
-
-def _fields(value: object) -> Mapping[str, object] | None:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
-
-
-def _entries(value: object) -> Sequence[object] | None:
-    return (
-        cast("Sequence[object]", value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else None
-    )
 
 
 def _number(value: object) -> float | None:

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.services.engine.probe import Probe, aborted, difference
+from arl_tangram.services.engine.probe import Probe, difference
 from arl_tangram.services.engine.remote import Door, RefusedFault
+from arl_tangram.services.servers.answers import aborted
 
 
 class Question:

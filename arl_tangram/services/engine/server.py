@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.remote import Door
-from arl_tangram.services.launching import Server
-from arl_tangram.services.waiting import filled, free_port, healthy, listens
+from arl_tangram.services.servers.launching import Server
+from arl_tangram.services.servers.waiting import filled, free_port, healthy, listens
 
 
 class LaunchedServer:

@@ -131,8 +131,8 @@ class SglangRequests:
         self._key = key
 
     def refuses(self, path: str) -> bool:
-        """Whether a path changes the state of the engine."""
-        return path.partition("?")[0].rstrip("/") in _OURS
+        """Whether a route changes the state of the engine."""
+        return path in _OURS
 
     def labelled(self, body: dict[str, Any], label: str) -> dict[str, Any]:
         """Return the body with the label, unless it has one."""

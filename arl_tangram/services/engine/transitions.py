@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.model.quantities import GIB
 from arl_tangram.services.engine.limits import Limits
-from arl_tangram.services.engine.memory import Meter, enough
 from arl_tangram.services.engine.remote import GoneFault, Remote, RemoteFault, Seen
 from arl_tangram.services.engine.states import State
+from arl_tangram.services.servers.memory import Meter, enough
 
 _logger = logging.getLogger(__name__)
 _BREAK_LIMIT_S = 5.0

@@ -118,8 +118,8 @@ class VllmRequests:
     """Requests to vLLM: it ends those whose connection is closed."""
 
     def refuses(self, path: str) -> bool:
-        """Whether a path changes the state of the engine."""
-        return path.partition("?")[0].rstrip("/") in _OURS
+        """Whether a route changes the state of the engine."""
+        return path in _OURS
 
     def labelled(self, body: dict[str, Any], label: str) -> dict[str, Any]:
         """Return the body as it is."""

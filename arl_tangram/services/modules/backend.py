@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from arl_tangram.errors import RestoreError
-from arl_tangram.managers.gpu.backend import Place, StillHeldError
-from arl_tangram.managers.gpu.device import Device
+from arl_tangram.managers.gpu.devices.device import Device
 from arl_tangram.managers.gpu.extra import need_torch
-from arl_tangram.managers.gpu.host_memory import HostMemory
+from arl_tangram.managers.gpu.host.host_memory import HostMemory
+from arl_tangram.managers.gpu.instances.backend import Place, StillHeldError
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.gpu import Footprint, HostedService
 from arl_tangram.model.service import Service

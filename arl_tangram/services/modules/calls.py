@@ -7,16 +7,17 @@ import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from arl_tangram.errors import RemoteError, RestoreError, ServiceLostError, UsageError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.threads import BodyThreads
+from arl_tangram.managers.gpu.instances.backend import Place
+from arl_tangram.managers.threads import BodyThreads, Returned
 from arl_tangram.services.modules.batches import Arguments, join, split
 from arl_tangram.services.modules.instance import ModuleInstance
 from arl_tangram.services.modules.values import to_device, to_host
+from arl_tangram.services.own_loop import OwnLoop
 
 # Of a torch that does not tell them apart, all errors pass as the module's own.
 _DEVICE_ERRORS: tuple[type[Exception], ...] = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else ()
@@ -38,6 +39,7 @@ class ResidentModule:
         self._threads = threads
         self._renewed = renewed
         self._ended = False
+        self._loop = OwnLoop(instance.name)
 
     def __repr__(self) -> str:
         return f"<service {self.name!r} on {', '.join(self.devices)}>"
@@ -71,10 +73,13 @@ class ResidentModule:
 
         Raises:
             RemoteError: the module has raised what would end the program, such as `SystemExit`.
-            ServiceLostError: the device has failed, or the instance could not be moved or copied anew.
+            ServiceLostError: the device has failed, no thread can be started, or the instance could not be moved or
+                copied anew.
+            WrongLoopError: another event loop runs here than that of the action.
             UsageError: the action that had it has ended; the batch cannot be split or joined; or the module has
                 written to one of its parameters or buffers, which are copied anew before the next call.
         """
+        self._loop.check()
         await self._instance.turns.acquire()
         try:
             await self._admitted()
@@ -111,18 +116,24 @@ class ResidentModule:
         self._instance.begin()
         places = self._instance.places
         bodies = [partial(self._compute, copy, part, places) for copy, part in enumerate(parts)]
-        jobs = [self._threads.run(body, ()) for body in bodies]
-        left = len(jobs)
+        left = len(bodies)
 
-        def finish(_job: object) -> None:
+        def finish(_job: object = None) -> None:
             nonlocal left
             left -= 1
             if not left:
                 self._instance.finish()
                 self._instance.turns.release()
 
-        for job in jobs:
-            job.add_done_callback(finish)
+        jobs: list[asyncio.Future[Returned]] = []
+        try:
+            for body in bodies:
+                jobs.append(self._threads.run(body, ()))
+                jobs[-1].add_done_callback(finish)
+        except RuntimeError as error:  # the machine, or its limits, allow no more threads
+            for _ in range(len(bodies) - len(jobs)):
+                finish()
+            raise ServiceLostError(f"service {self.name!r}: no thread can be started: {error}") from error
         await asyncio.wait(jobs)  # a cancel leaves them running
         return [job.result().result() for job in jobs]
 
@@ -187,9 +198,16 @@ def _settle(places: tuple[Place, ...]) -> None:
             event.synchronize()
 
 
-def _forget_locals(error: BaseException | None) -> None:
+def _forget_locals(error: BaseException) -> None:
+    """Let an error, and all that it tells of, keep no locals."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        traceback.clear_frames(each.__traceback__)
+        left += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", each).exceptions

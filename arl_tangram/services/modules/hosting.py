@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from arl_tangram.managers.gpu.packing import checksums
 from arl_tangram.services.modules.calls import ResidentModule
 from arl_tangram.services.modules.instance import ModuleInstance
 from arl_tangram.services.modules.loading import Loaded, copy_module, load_module, takes_dop
+from arl_tangram.services.modules.packing import checksums
 
 __all__ = ["Loaded", "ModuleInstance", "ResidentModule", "checksums", "differing", "instances", "load", "pack"]
 

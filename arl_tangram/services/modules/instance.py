@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from arl_tangram.errors import EvictedServiceError, RestoreError
-from arl_tangram.managers.gpu.backend import Place
-from arl_tangram.managers.gpu.packing import Packing
+from arl_tangram.managers.gpu.instances.backend import Place
 from arl_tangram.services.modules.loading import Loaded
+from arl_tangram.services.modules.packing import Packing
+from arl_tangram.services.modules.slots import Slots
 
 
 class ModuleInstance:
@@ -37,6 +38,7 @@ class ModuleInstance:
         self.turns = asyncio.Semaphore(max_concurrency)
         self._copies = tuple(copies)
         self._packings: tuple[Packing, ...] = tuple(packing for copy in copies for packing in copy.packings)
+        self._slots = tuple(Slots(copy.module) for copy in copies)
         self._refusals = [self._refuse_calls(module) for module in self.modules]
         self._computing = 0
         self._idle = asyncio.Event()
@@ -68,6 +70,8 @@ class ModuleInstance:
         except BaseException:
             self.detach()
             raise
+        for slots in self._slots:
+            slots.put_back()
         for refusal in self._refusals:
             refusal.remove()
         self.places, self.spoiled = tuple(places), False
@@ -85,16 +89,17 @@ class ModuleInstance:
         return sum(packing.held for packing in self._packings)
 
     def written(self, copy: int) -> tuple[str, ...]:
-        """Return the names of tensors of one of its modules that something has written to; it is spoiled then."""
-        names = tuple(name for packing in self._copies[copy].packings for name in packing.written)
+        """Return the names of tensors of one of its modules that were written to or replaced; it is spoiled then."""
+        written = (name for packing in self._copies[copy].packings for name in packing.written)
+        names = tuple(dict.fromkeys((*written, *self._slots[copy].replaced)))
         if names:  # calls on other threads may say so at the same time
             self.spoiled = True
         return names
 
     @property
     def is_written(self) -> bool:
-        """Whether something has written to a tensor of any of its modules."""
-        return any(packing.written for packing in self._packings)
+        """Whether something has written to a tensor of any of its modules, or replaced one."""
+        return any(packing.written for packing in self._packings) or any(slots.replaced for slots in self._slots)
 
     def begin(self) -> None:
         """Count a call that computes."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,9 +17,9 @@ def is_array(value: object) -> TypeGuard[npt.NDArray[Any]]:
     return isinstance(value, np.ndarray)
 
 
-def is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
-    """Whether it is a dict, or of a class derived from it."""
-    return isinstance(value, dict)
+def is_dict(value: object) -> TypeGuard[MutableMapping[Any, Any]]:
+    """Whether it is a dict, or a `UserDict` as tokenizers give, or of a class derived from these."""
+    return isinstance(value, (dict, UserDict))
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
@@ -31,7 +33,7 @@ def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
 
 
 def mover(value: object) -> Callable[[object], Any] | None:
-    """Return the method `to` of a mapping that has one, as what tokenizers give has."""
+    """Return the method `to` of a mapping that has one."""
     to: Any = getattr(value, "to", None) if isinstance(value, Mapping) else None  # pyright: ignore[reportUnknownArgumentType]
     return to if callable(to) else None
 
@@ -46,6 +48,13 @@ def fields_of(value: object) -> dict[str, Any] | None:
 def with_fields(value: Any, fields: dict[str, Any]) -> Any:
     """Return a dataclass with other fields."""
     return dataclasses.replace(value, **fields)
+
+
+def with_values(mapping: MutableMapping[Any, Any], values: Mapping[Any, Any]) -> Any:
+    """Return a dict of the same type, with what else it holds, and other values."""
+    changed = copy.copy(mapping)
+    changed.update(values)
+    return changed
 
 
 def with_items(items: list[Any] | tuple[Any, ...], changed: list[Any]) -> Any:

@@ -8,14 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, cast
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 
 from arl_tangram.errors import ConfigurationError, TangramError
-from arl_tangram.managers.gpu.packing import Packing, named_tensors
+from arl_tangram.services.modules.packable import HOSTED_ALREADY
+from arl_tangram.services.modules.packing import Packing, named_tensors
 
 _hosted: WeakSet[torch.nn.Module] = WeakSet()
+_tensors_of_hosted: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # by identity
 _claiming = threading.Lock()
 
 
@@ -64,7 +66,8 @@ def load_module(load: Callable[..., object], what: str, dop: int | None) -> Load
     except BaseException as error:  # SystemExit, too: it is not for `load` to end the program
         raise ConfigurationError(f"{what}: load raised {type(error).__name__}: {error}") from error
     module, parts = _taken_apart(returned, what, dop)
-    _claim(module, what)
+    if module in _hosted:
+        raise ConfigurationError(f"{what}: load returned a module that is, or was, hosted already, not a new one")
     groups = _groups(module, parts, what)
     try:
         packings = tuple(Packing.of_tensors(group) for group in groups)
@@ -72,6 +75,7 @@ def load_module(load: Callable[..., object], what: str, dop: int | None) -> Load
         raise ConfigurationError(f"{what}: {error}") from error
     if not any(packing.size_bytes for packing in packings):
         raise ConfigurationError(f"{what}: the module that load returned has no parameters and no buffers to host")
+    _claim(module, what)
     module.eval()
     module.requires_grad_(requires_grad=False)
     return Loaded(module, packings)
@@ -96,6 +100,11 @@ def _taken_apart(returned: object, what: str, dop: int | None) -> tuple[torch.nn
     if inspect.iscoroutine(returned):
         returned.close()
         raise ConfigurationError(f"{what}: load is an async function; it takes a plain one, which runs on a thread")
+    if isinstance(returned, torch.jit.ScriptModule):
+        raise ConfigurationError(
+            f"{what}: load returned a module of TorchScript, which cannot be refused calls while it is evicted; return "
+            f"the module that it was made of, or one that calls it"
+        )
     if isinstance(returned, torch.nn.Module):
         return returned, ()
     if dop is None or not _is_pair(returned):
@@ -111,11 +120,18 @@ def _taken_apart(returned: object, what: str, dop: int | None) -> tuple[torch.nn
 
 
 def _claim(module: torch.nn.Module, what: str) -> None:
-    """Make a module the property of one service: two of them cannot have its tensors in two places."""
+    """Make a module and its tensors the property of one service: two of them cannot have a tensor in two places.
+
+    Raises:
+        ConfigurationError: a tensor of it belongs to another one.
+    """
+    tensors = named_tensors(module)
     with _claiming:
-        if module in _hosted:
-            raise ConfigurationError(f"{what}: load returned a module that is, or was, hosted already, not a new one")
+        for name, tensor in tensors.items():
+            if _tensors_of_hosted.get(id(tensor)) is tensor:
+                raise ConfigurationError(f"{what}: {name!r} cannot be moved as bytes: {HOSTED_ALREADY}")
         _hosted.add(module)
+        _tensors_of_hosted.update({id(tensor): tensor for tensor in tensors.values()})
 
 
 def _is_pair(value: object) -> TypeGuard[tuple[object, object]]:

@@ -7,11 +7,21 @@ from typing import Any
 
 import torch
 
-from arl_tangram.services.modules.kinds import fields_of, is_dict, is_list, is_tuple, mover, with_fields, with_items
+from arl_tangram.services.modules.kinds import (
+    fields_of,
+    is_array,
+    is_dict,
+    is_list,
+    is_tuple,
+    mover,
+    with_fields,
+    with_items,
+    with_values,
+)
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Return the value with its tensors on the device; a mapping with a method `to`, as tokenizers give, uses that."""
+    """Return the value with its tensors on the device; a mapping that is no dict and has a method `to` uses that."""
 
     def moved(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -24,7 +34,15 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 def to_host(value: Any) -> Any:
     """Return the value with copies of its tensors, which share no memory with a service. Not under inference mode."""
-    return _rebuilt(value, lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf)
+
+    def copied(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().to("cpu", copy=True)
+        if is_array(leaf) and not leaf.flags.owndata:  # it may be a view of a tensor
+            return leaf.copy()
+        return leaf
+
+    return _rebuilt(value, copied)
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -34,7 +52,7 @@ def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
         return value if _same(fields.values(), new.values()) else with_fields(value, new)
     if is_dict(value):
         pairs = {key: _rebuilt(leaf, change) for key, leaf in value.items()}
-        return value if _same(value.values(), pairs.values()) else type(value)(pairs)
+        return value if _same(value.values(), pairs.values()) else with_values(value, pairs)
     if is_list(value) or is_tuple(value):
         items = [_rebuilt(leaf, change) for leaf in value]
         return value if _same(value, items) else with_items(value, items)

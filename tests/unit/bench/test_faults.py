@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from arl_tangram.bench import faults
-from arl_tangram.bench.faults import table, verdict_lines, verdicts
-from arl_tangram.bench.faults_actions import faulty
-from arl_tangram.bench.faults_bodies import FAULTS
-from arl_tangram.bench.faults_cases import BY_NAME, CASES, ENDED_S, WORDS, Case, Kind, Promise, batches, chosen
-from arl_tangram.bench.faults_runs import Results
-from arl_tangram.bench.faults_trainer import Row
-from arl_tangram.bench.faults_watch import Ending
-from arl_tangram.bench.faults_where import Where
+from arl_tangram.bench.faults import command as faults
+from arl_tangram.bench.faults.actions import faulty
+from arl_tangram.bench.faults.bodies import FAULTS
+from arl_tangram.bench.faults.cases import BY_NAME, CASES, ENDED_S, WORDS, Case, Kind, Promise, batches, chosen
+from arl_tangram.bench.faults.command import table, verdict_lines, verdicts
+from arl_tangram.bench.faults.runs import Results
+from arl_tangram.bench.faults.trainer import Row
+from arl_tangram.bench.faults.watch import Ending
+from arl_tangram.bench.faults.where import Where
 
 ENFORCED = "cgroup v2, memory limited"
 

@@ -20,7 +20,7 @@ from arl_tangram.bench.gpu.mix import _mixed, drawn
 from arl_tangram.bench.gpu.plan import DRY, FULL, GIB, MIB, needed_on_device, needed_on_host
 from arl_tangram.bench.gpu.teacher import load, some_tokens
 from arl_tangram.bench.machine import read_machine
-from arl_tangram.managers.gpu.found import FoundGpus
+from arl_tangram.managers.gpu.discovery.found import FoundGpus
 
 torch.set_num_threads(1)
 

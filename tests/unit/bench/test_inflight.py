@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.bench import command, inflight
-from arl_tangram.bench.inflight import gates, median_run
-from arl_tangram.bench.inflight_lag import EVERY_S, Collection, Crowd, Lag, bodies_s, lag_of, measure_lag
-from arl_tangram.bench.inflight_memory import Memory, Meter, Waiting, measure_memory
-from arl_tangram.bench.inflight_show import lag_table, memory_table, record
+from arl_tangram.bench import command
+from arl_tangram.bench.inflight import command as inflight
+from arl_tangram.bench.inflight.command import gates, median_run
+from arl_tangram.bench.inflight.lag import EVERY_S, Collection, Crowd, Lag, bodies_s, lag_of, measure_lag
+from arl_tangram.bench.inflight.memory import Memory, Meter, Waiting, measure_memory
+from arl_tangram.bench.inflight.show import lag_table, memory_table, record
 
 
 def memories(bytes_each: float = 2000.0) -> list[Memory]:
@@ -40,8 +41,8 @@ def test_what_waits_takes_memory(who: Waiting) -> None:
 
 
 RESIDENT = """
-from arl_tangram.bench import inflight
-from arl_tangram.bench.inflight_memory import Meter, Waiting, measure_memory
+from arl_tangram.bench.inflight import command as inflight
+from arl_tangram.bench.inflight.memory import Meter, Waiting, measure_memory
 
 if __name__ == "__main__":
     print(inflight.in_fresh_process(measure_memory, Waiting.MAP, Meter.RESIDENT, 2000).bytes_each)

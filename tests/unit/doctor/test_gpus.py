@@ -9,7 +9,7 @@ import pytest
 
 from arl_tangram.doctor import gpus
 from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.gpu.found import find_gpus
+from arl_tangram.managers.gpu.discovery.found import find_gpus
 from fake_nvml import GIB, FakeGpu, FakeNvml, eight_h200, uuid
 
 

@@ -24,7 +24,7 @@ from arl_tangram import (
 from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.managers.retry_after import asked_to_wait_s, parse_retry_after
 from arl_tangram.testing import assert_idle
-from unit.runtime.virtual import virtual
+from virtual_time import virtual
 
 
 def now_s() -> float:

@@ -34,8 +34,8 @@ from arl_tangram.managers.breaker import BreakerState, Circuit
 from arl_tangram.managers.quota import QuotaHandle
 from arl_tangram.retrying import Retrying
 from arl_tangram.testing import assert_idle
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.virtual import turns, until, virtual
+from injection import Scene, at_every_step
+from virtual_time import turns, until, virtual
 
 
 def now_s() -> float:

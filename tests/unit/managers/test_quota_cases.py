@@ -20,7 +20,7 @@ from arl_tangram import Quota, QuotaUse, Tangram, current_quota
 from arl_tangram.managers.retry_after import asked_to_wait_s
 from arl_tangram.model.events import ActionStarted, Event
 from arl_tangram.testing import assert_idle
-from unit.runtime.virtual import virtual
+from virtual_time import virtual
 
 
 def now_s() -> float:

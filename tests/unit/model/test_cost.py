@@ -9,7 +9,7 @@ import pytest
 
 from arl_tangram.errors import DefinitionError
 from arl_tangram.model.cost import Cost, declare_cost
-from arl_tangram.model.elasticity import Elastic
+from arl_tangram.model.elasticity import Elastic, Linear
 from arl_tangram.model.quantities import GIB
 
 
@@ -56,13 +56,37 @@ def test_over_fine_and_zero() -> None:
     assert declare_cost("m:f", cpu=0, memory_gib=0, quota={}) == Cost()
 
 
-def test_one_elastic_resource_and_only_cores() -> None:
+def test_one_elastic_resource_and_only_cores_or_gpus() -> None:
     with pytest.raises(DefinitionError, match="at most one resource may be Elastic, not cpu and memory_gib"):
         declare_cost("m:f", cpu=Elastic(1, 2), memory_gib=Elastic(1, 2))
     with pytest.raises(DefinitionError, match=r"cpu and quota\['q'\]"):
         declare_cost("m:f", cpu=Elastic(1, 2), quota={"q": Elastic(1, 2)})
-    with pytest.raises(DefinitionError, match=r"only cpu= can be Elastic so far, not memory_gib"):
+    with pytest.raises(DefinitionError, match=r"only cpu= and gpu= can be Elastic, not memory_gib"):
         declare_cost("m:f", memory_gib=Elastic(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus"),
+    [
+        (0, ()),
+        (4, (4,)),
+        (Elastic(1, 8), (1, 2, 4, 8)),
+        (Elastic(2, 4), (2, 4)),
+        (Elastic.of(1, 8, speedup=Linear()), (1, 8)),
+        (Elastic(2, 2), (2,)),
+    ],
+    ids=repr,
+)
+def test_gpus_are_powers_of_two_up_to_8(gpu: int | Elastic, gpus: tuple[int, ...]) -> None:
+    cost = declare_cost("m:f", gpu=gpu)
+    assert cost.gpus == gpus
+    assert not isinstance(gpu, Elastic) or (isinstance(cost.gpu, Elastic) and cost.gpu.speedup == gpu.speedup)
+
+
+@pytest.mark.parametrize("gpu", [3, 16, Elastic(1, 3), Elastic(3, 4), Elastic(1, 16), Elastic.of(1, 3, 4)], ids=repr)
+def test_other_numbers_of_gpus_are_refused(gpu: int | Elastic) -> None:
+    with pytest.raises(DefinitionError, match=r"m:f: gpu"):
+        declare_cost("m:f", gpu=gpu)
 
 
 @pytest.mark.parametrize("quota", ["q", ["q"], {1: 1}, 3], ids=repr)

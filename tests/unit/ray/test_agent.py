@@ -6,6 +6,7 @@ import asyncio
 import pickle
 
 import pytest
+from unit.runtime.virtual import turns, virtual
 
 from agent_lines import AgentHost, ScriptedOwner, node
 from arl_tangram.errors import (
@@ -33,7 +34,6 @@ from arl_tangram.integrations.ray.wire import (
 from arl_tangram.model.topology import Dimension
 from arl_tangram.testing import FakeNode, FakePool
 from unit.ray.slow_pool import KILL_S, SlowPool
-from unit.runtime.virtual import turns, virtual
 
 LEASE_S = 30.0
 

@@ -9,6 +9,7 @@ import asyncio
 import random
 
 import pytest
+from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, Quota, current_sandbox
@@ -16,7 +17,6 @@ from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import random_ways
 from shared_world import SharedWorld
-from unit.runtime.virtual import virtual
 
 _in_flight = 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from unit.runtime.virtual import turns, virtual
+
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.greeting import greeting
 from arl_tangram.integrations.ray.nodes import Nodes
@@ -12,7 +14,6 @@ from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import ClientFrame, EndSession, NodeOffer, Resume, Shape
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld
-from unit.runtime.virtual import turns, virtual
 
 OFFERS = (NodeOffer("a", "a", ()), NodeOffer("b", "b", ()))
 SHAPE = Shape(1, (), OFFERS)

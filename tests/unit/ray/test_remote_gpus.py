@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from unit.runtime.virtual import turns, virtual
 
 from agent_lines import AgentHost, ScriptedOwner, node, shape_of
 from arl_tangram.errors import (
@@ -35,7 +36,6 @@ from arl_tangram.integrations.ray.wire import (
 )
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
-from unit.runtime.virtual import turns, virtual
 
 JUDGE, TEACHER = Instance("judge", 1), Instance("teacher", 1)
 FIRST = Chunk(0, 1)

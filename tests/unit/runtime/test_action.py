@@ -15,8 +15,8 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import ArgumentsError, DefinitionError, Elastic, InfeasibleError, Quota, Tangram, UsageError
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from virtual_time import virtual
 
 
 @tangram.action(cpu=1, timeout=60)

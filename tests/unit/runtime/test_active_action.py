@@ -22,8 +22,8 @@ from arl_tangram import (
 )
 from arl_tangram.managers.quota import QuotaHandle, parse_retry_after
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from virtual_time import virtual
 
 
 def now_s() -> float:

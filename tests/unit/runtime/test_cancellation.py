@@ -10,9 +10,9 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import Quota, ShutdownError, Tangram
 from arl_tangram.testing import assert_idle
-from unit.runtime.injection import Scene, at_every_step, cancel
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from counting_pools import CountingPool
+from injection import Scene, at_every_step, cancel
+from virtual_time import turns, virtual, virtual_loop
 
 
 @tangram.action(cpu=4)

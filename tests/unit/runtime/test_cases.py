@@ -13,8 +13,8 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import QueueTimeout, Quota, RunTimeout, Tangram
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, until, virtual, virtual_loop
+from counting_pools import CountingPool
+from virtual_time import turns, until, virtual, virtual_loop
 
 
 def now_s() -> float:

@@ -18,8 +18,8 @@ import arl_tangram as tangram
 from arl_tangram import RuntimeClosedError, ShutdownError, Tangram, UsageError, WrongLoopError
 from arl_tangram.doorway import Doorway
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, until
+from counting_pools import CountingPool
+from virtual_time import turns, until
 
 LIMIT_S = 10.0
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="unset")

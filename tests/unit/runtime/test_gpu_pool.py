@@ -22,7 +22,7 @@ from arl_tangram.errors import (
     RunTimeout,
 )
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService, assert_idle
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from virtual_time import turns, virtual, virtual_loop
 
 
 def use(service: str, *, seconds: float = 1.0, **options: Any) -> Callable[..., Any]:
@@ -113,6 +113,17 @@ async def test_what_is_resident_is_not_restored_again() -> None:
         ]
         assert statistics["a"].hit_rate == pytest.approx(2 / 3)
         assert now_s() == 3 * 2 + 2
+
+
+async def test_what_a_pool_of_gpus_has_is_not_set_by_hand() -> None:
+    """It would be told, and not be there; and lending sets it anew."""
+    async with Tangram(FakeGpuPool(FakeService("a", gib=60))) as tg:
+        for name in ("gpu", "service:a"):
+            for units in (1, 4):
+                with pytest.raises(ConfigurationError, match=rf"set_capacity\('{name}'\).*lend\(\).*max_concurrency"):
+                    tg.set_capacity(name, units)
+            assert tg.statistics().dimensions[name].capacity == 1
+        tg.set_capacity("threads", 4)
 
 
 @virtual
@@ -397,7 +408,7 @@ def test_declarations_that_cannot_work() -> None:
         tangram.action(service="a")(plain_body)
     with pytest.raises(DefinitionError, match="isolate='process'"):
         tangram.action(gpu=1)(plain_body)
-    with pytest.raises(DefinitionError, match="power of two"):
+    with pytest.raises(DefinitionError, match="takes 1, 2, 4 or 8, not 3"):
         tangram.action(gpu=3, isolate="process")(plain_body)
     with pytest.raises(DefinitionError, match="exclude each other"):
         tangram.action(service="a", gpu=1, isolate="process")(plain_body)
@@ -529,6 +540,29 @@ async def test_calls_whose_callers_keep_what_the_others_need_are_not_all_left_wa
         outcomes = await asyncio.gather(both("a", "c")(), both("b", "d")(), return_exceptions=True)
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NestedActionError", "str"]
         assert_idle(tg)
+
+
+@virtual
+async def test_rollouts_that_are_actions_do_not_keep_each_other_from_a_restore() -> None:
+    """All that uses a service is called by actions that use none; the judge is never idle."""
+    judge, teacher = use("judge", seconds=3), use("teacher")
+
+    @tangram.action()
+    async def rollout(call: Callable[..., Any]) -> float:
+        await call()
+        return now_s()
+
+    pool = FakeGpuPool(FakeService("judge", gib=60, max_concurrency=4), FakeService("teacher", gib=60, restore_s=2))
+    async with Tangram(pool) as tg, asyncio.TaskGroup() as tasks:
+        _ = tasks.create_task(rollout(judge))
+        await asyncio.sleep(1)
+        teaching = tasks.create_task(rollout(teacher))
+        for _ in range(100):
+            await asyncio.sleep(1)
+            _ = tasks.create_task(rollout(judge))
+        assert teaching.done()
+        assert teaching.result() < 40
+    assert_idle(tg)
 
 
 # Devices that are lent.

@@ -7,7 +7,7 @@ import asyncio
 import arl_tangram as tangram
 from arl_tangram import Tangram
 from arl_tangram.testing import FakePool, assert_idle
-from unit.runtime.virtual import turns, virtual
+from virtual_time import turns, virtual
 
 ran: list[str] = []
 

@@ -12,7 +12,7 @@ from arl_tangram import Tangram
 from arl_tangram.errors import ConfigurationError, RestoreError
 from arl_tangram.managers.gpu.fake_pool import FakeBackend
 from arl_tangram.testing import FakeGpuPool, FakeService, assert_idle
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from virtual_time import turns, virtual, virtual_loop
 
 
 class Clinging(FakeBackend):
@@ -144,6 +144,30 @@ async def test_devices_that_could_not_be_given_back_can_be_asked_for_again() -> 
 
 
 @virtual
+async def test_giving_back_twice_leaves_a_later_loan_of_the_same_devices_alone() -> None:
+    async with Tangram(pool()) as tg:
+        busy = await occupy_own(tg)
+        lent = tg.lend(["mine:0"])
+        await lent.__aenter__()
+        await use("a")()
+        made["a"].leaked = True
+        with pytest.raises(RestoreError):
+            await lent.give_back()
+        made["a"].leaked = False
+        await asyncio.sleep(10)  # it is tried again, lets go, and the device is closed
+        async with tg.lend(["mine:0"]):
+            user = asyncio.create_task(use("a", seconds=20)())
+            await asyncio.sleep(1)
+            asked_s = virtual_loop().time()
+            await lent.give_back()
+            assert virtual_loop().time() == asked_s, "nothing of it is there any more"
+            await user
+            assert tg.statistics().dimensions["gpu"].capacity == 2, "it is still lent"
+        await busy
+        assert_idle(tg)
+
+
+@virtual
 async def test_leaving_that_was_cancelled_can_be_gone_on_with() -> None:
     async with Tangram(pool()) as tg:
         busy = await occupy_own(tg)
@@ -202,7 +226,7 @@ def test_entering_from_another_loop_lends_nothing_if_it_is_cancelled() -> None:
 
             async def cancelled_on_the_way_back(work: Any) -> None:
                 await visit(work)
-                if lent._first is not None:
+                if lent._lent is not None:
                     lent._doorway.visit = visit  # type: ignore[method-assign]
                     raise asyncio.CancelledError
 

@@ -15,8 +15,8 @@ import arl_tangram as tangram
 from arl_tangram import NoRuntimeError, RuntimeClosedError, Tangram, UsageError, WrongLoopError
 from arl_tangram.context import current_runtime, runtime_var
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from virtual_time import virtual
 
 
 @tangram.action()

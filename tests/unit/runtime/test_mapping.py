@@ -10,9 +10,9 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import Failure, Tangram, UsageError
 from arl_tangram.testing import assert_idle
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from injection import Scene, at_every_step
+from virtual_time import virtual
 
 
 def now_s() -> float:

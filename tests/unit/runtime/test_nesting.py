@@ -26,9 +26,9 @@ from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.lifecycle import FinishedAction
 from arl_tangram.testing import assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
+from counting_pools import CountingPool
+from injection import Scene, at_every_step
+from virtual_time import turns, virtual
 
 Calls = Callable[[], Coroutine[Any, Any, Any]]
 

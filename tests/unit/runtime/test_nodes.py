@@ -19,8 +19,8 @@ from arl_tangram.trace.reader import read_trace
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import MemorySink
 from arl_tangram.trace.summary import Summary
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from virtual_time import virtual
 
 BIG = FakeNode("big", cores=8, memory_gib=64)
 SMALL = FakeNode("small", cores=2, memory_gib=16)

@@ -12,8 +12,8 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import Quota, Tangram
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual, virtual_loop
+from counting_pools import CountingPool
+from virtual_time import turns, virtual, virtual_loop
 
 
 class Big:

@@ -36,9 +36,9 @@ from arl_tangram.model.lifecycle import Outcome
 from arl_tangram.retrying import FIRST_PAUSE_S, LONGEST_PAUSE_S, Retrying
 from arl_tangram.scheduling.deadlines import Deadlines
 from arl_tangram.testing import assert_idle
-from unit.runtime.injection import Scene, at_every_step
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, until, virtual
+from counting_pools import CountingPool
+from injection import Scene, at_every_step
+from virtual_time import turns, until, virtual
 
 
 def now_s() -> float:

@@ -22,7 +22,7 @@ from arl_tangram.managers.quota import parse_retry_after
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.testing import FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.virtual import until, virtual
+from virtual_time import until, virtual
 
 
 @tangram.action(quota={"api": 1})

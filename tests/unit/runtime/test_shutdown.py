@@ -12,8 +12,8 @@ import arl_tangram as tangram
 from arl_tangram import InfrastructureError, RuntimeClosedError, ShutdownError, Tangram
 from arl_tangram.testing import assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, until, virtual
+from counting_pools import CountingPool
+from virtual_time import turns, until, virtual
 
 
 def now_s() -> float:

@@ -22,8 +22,8 @@ from arl_tangram import (
     current_sandbox,
 )
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
+from counting_pools import CountingPool
+from virtual_time import turns, virtual
 
 
 def now_s() -> float:

@@ -19,8 +19,8 @@ from arl_tangram.model.events import ActionStarted, TrajectoryOpened
 from arl_tangram.scheduling.policies import Policy
 from arl_tangram.testing import FakeNode, assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, turns
+from counting_pools import CountingPool
+from virtual_time import VirtualLoop, run_virtually, turns
 
 POLICIES = [policies.paper(best_prefix=True), policies.paper(), policies.fixed(2), policies.reserved(2)]
 

@@ -10,7 +10,7 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, ExecResult, Quota, Sandbox, SandboxLostError, Tangram
 from arl_tangram.testing import FakeNode, FakePool, assert_idle
-from unit.runtime.virtual import turns, virtual
+from virtual_time import turns, virtual
 
 
 @tangram.action(cpu=1)

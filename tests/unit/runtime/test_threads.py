@@ -13,8 +13,8 @@ import arl_tangram as tangram
 from arl_tangram import Tangram
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import until
+from counting_pools import CountingPool
+from virtual_time import until
 
 
 @tangram.action()

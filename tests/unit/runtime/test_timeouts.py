@@ -13,8 +13,8 @@ from arl_tangram import BodyCancelledError, InfrastructureError, QueueTimeout, Q
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.decisions import Decisions
 from arl_tangram.testing import assert_idle
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import VirtualLoop, run_virtually, virtual
+from counting_pools import CountingPool
+from virtual_time import VirtualLoop, run_virtually, virtual
 
 
 def now_s() -> float:
@@ -507,7 +507,7 @@ def test_a_policy_that_is_refused_is_told_and_the_run_goes_on(caplog: pytest.Log
 
 def test_a_policy_that_holds_up_the_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = itertools.count(0.0, 1.5)
-    monkeypatch.setattr("arl_tangram.dispatch.time.perf_counter", lambda: next(now_s))
+    monkeypatch.setattr("arl_tangram.timed_policy.time.perf_counter", lambda: next(now_s))
 
     @tangram.action(cpu=tangram.Elastic(1, 2))
     async def cores() -> float:
@@ -554,7 +554,7 @@ async def test_a_plain_body_that_raises_stop_iteration_is_answered() -> None:
 
 def test_the_default_policy_is_not_refused_because_the_process_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = itertools.count(0.0, 1.5)
-    monkeypatch.setattr("arl_tangram.dispatch.time.perf_counter", lambda: next(now_s))
+    monkeypatch.setattr("arl_tangram.timed_policy.time.perf_counter", lambda: next(now_s))
 
     @tangram.action(cpu=tangram.Elastic(1, 2))
     async def cores() -> float:

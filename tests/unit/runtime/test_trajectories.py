@@ -25,8 +25,8 @@ from arl_tangram import (
 from arl_tangram.model.events import TrajectoryClosed, TrajectoryOpened
 from arl_tangram.testing import FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import turns, virtual
+from counting_pools import CountingPool
+from virtual_time import turns, virtual
 
 
 def now_s() -> float:

@@ -13,8 +13,8 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import Tangram, watching
 from arl_tangram.watching import LoopWatch
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import until
+from counting_pools import CountingPool
+from virtual_time import until
 
 
 def wait(for_s: float) -> None:

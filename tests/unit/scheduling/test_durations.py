@@ -18,7 +18,7 @@ from arl_tangram.model.lifecycle import Demand
 from arl_tangram.scheduling import durations as scheduling_durations
 from arl_tangram.scheduling.completions import Completions
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 from property.worlds import make_demand, make_topology
 
 TOPOLOGY = make_topology(cores=8)

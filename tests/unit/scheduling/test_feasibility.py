@@ -12,7 +12,8 @@ from arl_tangram.model.elasticity import ASSUMED_SPEEDUP, Elastic, Linear
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
 from arl_tangram.model.quantities import GIB
 from arl_tangram.model.topology import CPU, THREADS, Dimension, Topology
-from arl_tangram.scheduling.feasibility import LONGEST_S, check_beside, resolve, trajectory_demand
+from arl_tangram.scheduling.feasibility import check_beside, resolve, trajectory_demand
+from arl_tangram.scheduling.relative import LONGEST_S
 from property.worlds import make_demand, make_topology
 
 TOPOLOGY = make_topology()

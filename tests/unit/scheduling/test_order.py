@@ -13,8 +13,8 @@ from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.policies import fixed
-from unit.runtime.pools import CountingPool
-from unit.runtime.virtual import virtual
+from counting_pools import CountingPool
+from virtual_time import virtual
 
 TOPOLOGY = Topology([Dimension("cpu", 1)])
 

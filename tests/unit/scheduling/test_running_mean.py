@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 from arl_tangram.scheduling.running_mean import RunningMean, bounded
 
 

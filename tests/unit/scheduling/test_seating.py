@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from arl_tangram.errors import InfeasibleError
-from arl_tangram.model.gpu import Footprint, GpuDevice, GpuNode, HostedService, Instance
+from arl_tangram.model.elasticity import Elastic, Linear, Measured, Speedup
+from arl_tangram.model.gpu import Chunk, Footprint, GpuDevice, GpuNode, HostedService, Instance
 from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.topology import GPU
 from property.test_seated_core import World
 
 A = Instance("a", 1)
@@ -77,6 +79,172 @@ def test_a_call_that_needs_a_restore_is_served_though_others_keep_what_is_there_
         if call in world.running:
             return
     raise AssertionError("it waits for ever")
+
+
+def parent(world: World) -> int:
+    """A running action without a seat, to call others."""
+    assert world.submit(world.demand(None, 0, 0.1, None))
+    world.decide()
+    assert world.next_id in world.running
+    return world.next_id
+
+
+def called(world: World, name: str, caller: int | None = None) -> int:
+    """A call of an action that has no seat, or of this one, which waits for it."""
+    caller = parent(world) if caller is None else caller
+    call = submitted(world, name, caller)
+    world.core.lend(caller, world.now)
+    world.lent.add(caller)
+    return call
+
+
+def go_on(world: World, seconds: float = 0.1) -> None:
+    """Let time pass, and do what is decided; what is restored is there at once."""
+    world.now += seconds
+    while world.decide() or world.restoring:
+        for instance in list(world.restoring):
+            world.restored(instance)
+
+
+def end(world: World, call: int) -> None:
+    """A call ends, and then its caller."""
+    caller = world.running[call].pending.parent
+    world.finish(call)
+    if caller is not None and not world.children.get(caller):
+        world.reclaim(caller)
+        go_on(world, 0.0)
+        world.finish(caller)
+
+
+@pytest.mark.parametrize("victim_is_called", [True, False])
+def test_calls_do_not_keep_one_that_came_long_before_from_a_restore(victim_is_called: bool) -> None:
+    """A call of another service is always there before the last one has ended."""
+    world = World(1, [service("x"), service("y", places=2)], "loss")
+    calls = [called(world, "y")]
+    go_on(world)
+    victim = called(world, "x") if victim_is_called else submitted(world, "x")
+    if not victim_is_called:
+        world.next_id += 1000  # a call stands where its caller stood, with a lead of so many places
+    for _ in range(300):
+        go_on(world)
+        if victim in world.running:
+            break
+        calls.append(called(world, "y"))
+        go_on(world)
+        if calls[0] in world.running and len(calls) > 1:
+            end(world, calls.pop(0))
+    assert victim in world.running, "others have kept it waiting for a minute"
+    assert world.now < 20
+    end(world, victim)
+    go_on(world)
+    assert set(calls) & world.running.keys(), "then it is their turn"
+
+
+def test_a_call_that_bars_others_is_not_waited_for_by_those_whom_it_waits_for() -> None:
+    """`first` has waited longest, for `user` to end, who waits for `holder`'s seat, who waits for a call on `y`."""
+    world = World(2, [service("x"), service("y", places=3), service("z"), service("w")], "loss")
+    early = parent(world)
+    user = submitted(world, "y")
+    go_on(world)
+    holder = submitted(world, "w")
+    go_on(world)
+    first = called(world, "x", early)
+    go_on(world)
+    for _ in range(40):  # until it bars calls
+        go_on(world)
+    wanted = called(world, "z", user)
+    needed = called(world, "y", holder)
+    assert world.seats.seat_of(needed) is None
+    for _ in range(600):
+        go_on(world)
+        for call in (needed, wanted, first):
+            if call in world.running:
+                end(world, call)
+        if not world.running:
+            break
+    assert not world.gave_up
+    assert not world.waiting
+    assert world.running.keys() == set()
+
+
+# Bodies with GPUs of their own, as many as there are of a range.
+
+
+def gpus(world: World, speedup: Speedup | None = None) -> Demand:
+    return world.demand(None, Elastic(1, 4, speedup=speedup), 0, None)
+
+
+def test_a_body_gets_all_gpus_that_are_of_use_and_they_count_as_used() -> None:
+    world = World(4, [], "loss")
+    counted = world.topology.index[GPU]
+    assert world.submit(gpus(world, Linear()))
+    world.decide()
+    seat = world.running[1].seat
+    assert seat is not None
+    assert seat.chunk == Chunk(0, 4)
+    assert world.core.used(counted) == 4
+    world.check()
+    world.finish(1)
+    assert world.core.free(counted) == 4
+
+
+def test_bodies_that_come_together_share_the_gpus() -> None:
+    world = World(4, [], "loss")
+    for _ in range(3):
+        assert world.submit(gpus(world, Linear()))
+    while world.decide():
+        world.check()
+    assert sorted(running.seat.chunk.size for running in world.running.values() if running.seat) == [1, 1, 2]
+    world.check()
+
+
+def test_how_it_speeds_up_is_declared_or_learned() -> None:
+    for speedup in (Measured({1: 1, 4: 1}), None):
+        world = World(4, [], "loss")
+        for run in range(40):  # every second one finds three GPUs in use
+            others = [world.submit(world.demand(None, size, 0, None)) for size in (1, 2)] if run % 2 else []
+            world.decide()
+            assert world.submit(gpus(world, speedup))
+            world.decide()
+            world.finish(world.next_id, 10.0)
+            for number in range(len(others)):
+                world.finish(world.next_id - 1 - number)
+        expected_s = world.core.seating.request(PendingAction(1000, gpus(world, speedup), 0.0)).expected_s
+        assert expected_s == pytest.approx((10.0, 10.0, 10.0), rel=0.1), "more GPUs are of no use"
+
+
+def test_one_whose_gpus_could_not_be_emptied_can_have_fewer_next_time() -> None:
+    world = World(2, [], "loss")
+    counted = world.topology.index[GPU]
+    assert world.submit(gpus(world, Linear()))
+    world.decide()
+    assert world.core.used(counted) == 2
+    world.send_back(1)
+    world.check()
+    other = world.demand(None, 1, 0, None)
+    world.core.withdraw(1)
+    world.forget(1)
+    assert world.submit(other)
+    world.decide()
+    assert world.submit(gpus(world, Linear()))
+    world.decide()
+    assert world.running.keys() == {2, 3}
+    world.check()
+
+
+def test_gpus_that_are_reclaimed_under_a_body_leave_the_others_to_bodies() -> None:
+    world = World(2, [], "loss")
+    world.core.seating.lend(2, GpuNode("lent", (GpuDevice("lent0", 10), GpuDevice("lent1", 10))), 0.0)
+    own = world.demand(None, 2, 0, None)
+    for _ in range(2):
+        assert world.submit(own)
+    world.decide()
+    world.finish(next(i for i, r in world.running.items() if r.seat is not None and r.seat.chunk.first == 0))
+    world.core.seating.reclaim(2, 0.0)
+    assert world.submit(gpus(world, Linear()))
+    world.decide()
+    assert len(world.running) == 2 or world.core.free(world.topology.index[GPU]) == 0
+    world.check()
 
 
 # The calls of one round.

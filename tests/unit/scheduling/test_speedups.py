@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.estimates import SpeedupSource
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.feasibility import LONGEST_S
+from arl_tangram.scheduling.relative import LONGEST_S
 from arl_tangram.scheduling.speedups import SpeedupFit
 from property.worlds import make_demand, make_topology
 

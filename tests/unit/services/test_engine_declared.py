@@ -9,6 +9,7 @@ import pytest
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.services.engine.declared import EngineDeclaration
+from arl_tangram.services.process import ProcessService
 from arl_tangram.services.sglang import SglangService
 from arl_tangram.services.vllm import VllmService
 
@@ -20,6 +21,7 @@ URL = "http://127.0.0.1:8000"
     ("options", "said"),
     [
         ({"name": ""}, "the name of a service has letters"),
+        ({"name": ["judge"]}, "the name of a service is a string, such as 'judge', not ['judge']"),
         ({"url": None}, "a url is needed, or a command"),
         ({"url": "127.0.0.1:8000"}, "http://host:port"),
         ({"url": "ftp://host"}, "http://host:port"),
@@ -43,12 +45,33 @@ URL = "http://127.0.0.1:8000"
         ({"transition_s": 0}, "transition_s"),
         ({"call_s": float("inf")}, "call_s"),
         ({"probe": "Hello"}, "a Probe is needed"),
+        ({"env": {"TOKEN": 3}}, "env= takes {name: text}; that of 'TOKEN' is no text"),
+        ({"env": {"A=B": "x"}}, "env= takes {name: text}; 'A=B' is no name"),
+        ({"env": "TOKEN=x"}, "env= takes {name: text}, not a str"),
+        ({"exclusive": 1}, "exclusive= takes True or False"),
+        ({"memory_of": 3}, "memory_of= takes a function"),
+        ({"model": 3}, "model= takes the name of a model"),
+        ({"api_key": 3}, "api_key= takes a text of printable ASCII"),
+        ({"api_key": "a\nb"}, "api_key= takes a text of printable ASCII"),
     ],
 )
 def test_what_is_impossible_is_refused(service: Any, options: dict[str, Any], said: str) -> None:
     given = {"name": "judge", "url": URL, "gpu_gib": 40, **options}
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         service(given.pop("name"), **given)
+
+
+@pytest.mark.parametrize("declare", [VllmService, SglangService, ProcessService])
+def test_variables_that_are_refused_are_not_shown(declare: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        declare("judge", launch=["serve", "{port}"], gpu_gib=40, env={"KEY": "secret-1", "BAD": "secret-2\0"})
+    assert "'BAD'" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_admin_key_is_a_text() -> None:
+    with pytest.raises(ConfigurationError, match="admin_api_key= takes a text of printable ASCII"):
+        SglangService("judge", url=URL, gpu_gib=40, admin_api_key="")
 
 
 def test_a_vllm_server_sleeps_at_one_of_two_levels() -> None:

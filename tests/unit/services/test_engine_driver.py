@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from arl_tangram.errors import RestoreError, ServiceLostError
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.driver import Engine
 from arl_tangram.services.engine.remote import Seen
 from arl_tangram.services.engine.states import State

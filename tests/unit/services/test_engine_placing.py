@@ -1,4 +1,4 @@
-"""Which devices an engine is on, and what measures them."""
+"""Which devices an engine is on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from arl_tangram.errors import ConfigurationError, MissingExtraError
-from arl_tangram.managers.gpu.nvml import Memory, NoGpusError
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.gpu import Chunk
-from arl_tangram.services.engine import placing
-from arl_tangram.services.engine.placing import Gauge, chunk
+from arl_tangram.services.engine.placing import chunk
 
 
 class Card:
@@ -56,60 +54,3 @@ def test_others_are_refused_with_what_there_is(dop: int, asked: Any, said: str) 
     with pytest.raises(ConfigurationError, match=said) as caught:
         chunk("judge", dop, asked, CARDS)
     assert "0: GPU-0, 1: GPU-1" in str(caught.value)
-
-
-class Library:
-    """NVML, open."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-
-    def memory(self, uuid: str) -> Memory:
-        return Memory(100, len(uuid))
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-async def test_gpus_are_measured_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library()
-    monkeypatch.setattr(placing, "open_nvml", lambda: library)
-    gauge = Gauge(None)
-    memory_of = await gauge.open(CARDS[:2])
-    assert memory_of is not None
-    assert memory_of("GPU-0") == 5
-    await gauge.aclose()
-    assert library.is_closed
-
-
-async def test_what_is_no_gpu_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "open_nvml", lambda: pytest.fail("asked for"))
-    mixed: Any = [CARDS[0], Card("cpu:0", "cpu")]
-    gauge = Gauge(None)
-    assert await gauge.open(mixed) is None
-    await gauge.aclose()
-
-
-@pytest.mark.parametrize("error", [MissingExtraError("no nvidia-ml-py"), NoGpusError("no driver")])
-async def test_without_a_library_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fails() -> None:
-        raise error
-
-    monkeypatch.setattr(placing, "open_nvml", fails)
-    assert await Gauge(None).open(CARDS) is None
-
-
-async def test_a_broken_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
-        raise ConfigurationError("the driver and its library do not match")
-
-    monkeypatch.setattr(placing, "open_nvml", fails)
-    with pytest.raises(ConfigurationError, match="do not match"):
-        await Gauge(None).open(CARDS)
-
-
-async def test_what_a_user_gives_is_taken() -> None:
-    given = len
-    gauge = Gauge(given)
-    assert await gauge.open(CARDS) is given
-    await gauge.aclose()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.services.engine.probe import Probe, aborted, difference
+from arl_tangram.services.engine.probe import Probe, difference
+from arl_tangram.services.servers.answers import aborted
 
 
 def completion(text: str = "Paris", logprob: float = -0.25, **more: object) -> dict[str, object]:
@@ -71,6 +72,9 @@ def test_any_other_answer_was_not_cut_off(answer: object) -> None:
         ({"tolerance": -1}, "a number from 0"),
         ({"tolerance": float("nan")}, "a number from 0"),
         ({"limit_s": None}, "a number from 0"),
+        ({"limit_s": 0}, "seconds above 0"),
+        ({"body": {"x": object()}}, "cannot be sent as JSON"),
+        ({"body": {"x": float("nan")}}, "cannot be sent as JSON"),
     ],
 )
 def test_an_impossible_probe_is_refused(options: dict[str, object], said: str) -> None:

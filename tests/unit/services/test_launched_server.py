@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arl_tangram.managers.gpu.backend import StillHeldError
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.services.engine.limits import Limits
 from arl_tangram.services.engine.remote import Door
 from arl_tangram.services.engine.server import LaunchedServer

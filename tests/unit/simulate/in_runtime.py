@@ -24,7 +24,7 @@ from arl_tangram.scheduling.policies import Plan, Policy
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Turn, Workload
 from arl_tangram.testing import FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
-from unit.runtime.virtual import VirtualLoop, run_virtually
+from virtual_time import VirtualLoop, run_virtually
 
 
 class _Timer(asyncio.TimerHandle):

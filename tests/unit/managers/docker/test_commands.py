@@ -19,9 +19,10 @@ from arl_tangram.managers.docker import own_scripts, script
 from arl_tangram.managers.docker import session as session_module
 from arl_tangram.managers.docker.absence import Absence
 from arl_tangram.managers.docker.answers import ContainerState, DaemonError, ExecState
-from arl_tangram.managers.docker.command import Command, Ended, NotStartedError
+from arl_tangram.managers.docker.command import Command
 from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.session import SessionError
+from arl_tangram.managers.ended import Ended, NotStartedError
 from unit.managers.docker.local_shells import LocalDaemon, LocalStream
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from arl_tangram.errors import ConfigurationError, RestoreError, UsageError
-from arl_tangram.managers.gpu.cuda_device import CudaDevice
-from arl_tangram.managers.gpu.fake_device import FakeDevice
-from arl_tangram.managers.gpu.found import FoundGpus, Gpu
-from arl_tangram.managers.gpu.machine_devices import MachineDevices
+from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.discovery.found import FoundGpus, Gpu
+from arl_tangram.managers.gpu.discovery.machine_devices import MachineDevices
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.gpu.pool import GpuPool
 from arl_tangram.model.gpu import Chunk, Instance, Seat
@@ -32,13 +33,13 @@ async def refused(source: FakeSource, *services: FakeService) -> str:
     return str(caught.value)
 
 
-async def test_services_are_loaded_some_at_once() -> None:
+async def test_services_are_loaded_one_after_the_other() -> None:
     services = [FakeService(f"s{number}", load_s=10) for number in range(8)]
     manager, _ = await started(FakeSource(100), *services)
-    assert asyncio.get_running_loop().time() == pytest.approx(20, abs=1)
+    assert asyncio.get_running_loop().time() == pytest.approx(80, abs=1)
     assert [service.name for service in manager.services] == [service.name for service in services]
     assert manager.nodes[0].devices[0].capacity_bytes == 100 * MIB
-    assert manager.describe() == "fake:0 0.1 GiB: 8 services, 0.0 GiB of host memory, evicted by loss"
+    assert manager.describe() == "fake:0 100.0 MiB: 8 services, evicted by loss"
     await manager.aclose()
 
 
@@ -162,7 +163,7 @@ async def test_lent_devices_of_another_size_are_the_same_devices() -> None:
         lease = manager.take(Seat(Chunk(1, 1), Instance("a", 1), restores=True))
         await lease.ready()
         lease.release()
-        assert f"t:0 {mib / 1024:.1f} GiB" in manager.describe()
+        assert f"t:0 {mib}.0 MiB" in manager.describe()
         await manager.reclaim(first)
         assert "t:0" not in manager.describe()
     await manager.aclose()
@@ -287,7 +288,7 @@ async def test_more_memory_than_the_machine_has_is_refused() -> None:
 
 
 async def test_host_memory_is_what_devices_leave_of_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arl_tangram.managers.gpu.machine_devices.available_bytes", lambda: 10 * GIB)
+    monkeypatch.setattr("arl_tangram.managers.gpu.discovery.machine_devices.available_bytes", lambda: 10 * GIB)
     source = MachineDevices(("cpu:0:4GiB", "cpu:1:1GiB"), reserve=0.15, host_bytes=None)
     devices = await source.open(shared=False)  # which take their pages when they are written
     assert (await source.host_memory()).budget_bytes == 4 * GIB
@@ -310,6 +311,12 @@ async def test_gpus_without_arenas_need_no_torch_and_take_no_memory(opened_gpus:
     for device in devices:
         await device.aclose()
     assert (await source.host_memory())._pinner is None
+
+
+async def test_a_gpu_of_which_torch_has_no_known_number_is_called_by_its_uuid() -> None:
+    (device,) = await machine(None, replace(gpu("GPU-0"), cuda_index=None)).open(shared=True, arenas=False)
+    assert (device.name, device.torch_name) == ("GPU-0", "GPU-0")
+    await device.aclose()
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from contextvars import ContextVar
 import pytest
 
 from arl_tangram.errors import NoServiceError, RestoreError, ServiceLostError, ShutdownError, UsageError
-from arl_tangram.managers.gpu.backend import StillHeldError
-from arl_tangram.managers.gpu.fake_device import FakeDevice
+from arl_tangram.managers.gpu.devices.fake_device import FakeDevice
+from arl_tangram.managers.gpu.instances.backend import StillHeldError
 from arl_tangram.managers.gpu.lease import GpuLease
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.model.gpu import Chunk, Instance, Seat

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from arl_tangram.model.gpu import Footprint, HostedService, Instance
-from arl_tangram.scheduling.feasibility import LONGEST_S
 from arl_tangram.scheduling.gpu.restore_times import RestoreTimes
+from arl_tangram.scheduling.relative import LONGEST_S
 
 ONE, TWO = Instance("judge", 1), Instance("judge", 2)
 

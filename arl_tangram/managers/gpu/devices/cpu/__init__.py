@@ -1,0 +1,1 @@
+"""Devices made of memory of this machine."""

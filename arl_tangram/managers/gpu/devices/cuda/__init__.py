@@ -1,0 +1,1 @@
+"""Devices that are GPUs of NVIDIA, through torch."""
