@@ -11,7 +11,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.runtime.virtual import run_virtually
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, Quota, current_allocation, current_sandbox
@@ -20,6 +19,7 @@ from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import random_ways, straight
 from shared_world import SharedWorld
+from virtual_time import run_virtually
 
 CONCURRENCY, CORES, LEASE_S, GRACE_S = 2, {"a": 3, "b": 2}, 12.0, 10.0
 

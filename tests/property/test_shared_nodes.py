@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.runtime.virtual import run_virtually
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, current_sandbox
@@ -17,6 +16,7 @@ from arl_tangram.integrations.ray.client import Shared
 from lossy_lines import random_ways, straight
 from shared_world import SharedWorld
 from unit.ray.slow_pool import SlowManager, SlowPool
+from virtual_time import run_virtually
 
 CORES, LEASE_S, GRACE_S = {"a": 3, "b": 2}, 12.0, 10.0
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from unit.runtime.virtual import virtual
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.wire import Command, Declare, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension
+from virtual_time import virtual
 
 CPU, QUOTA = Dimension("cpu@a", 4), Dimension("quota:api/concurrency", 2)
 

@@ -6,7 +6,6 @@ import asyncio
 import pickle
 
 import pytest
-from unit.runtime.virtual import turns, virtual
 
 from agent_lines import AgentHost, ScriptedOwner, node
 from arl_tangram.errors import (
@@ -34,6 +33,7 @@ from arl_tangram.integrations.ray.wire import (
 from arl_tangram.model.topology import Dimension
 from arl_tangram.testing import FakeNode, FakePool
 from unit.ray.slow_pool import KILL_S, SlowPool
+from virtual_time import turns, virtual
 
 LEASE_S = 30.0
 

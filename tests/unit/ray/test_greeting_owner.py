@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationMismatchError, LeaseLostError, Quota, Tangram, VersionMismatchError
@@ -15,6 +14,7 @@ from arl_tangram.integrations.ray.greeting import greeting, read_answer
 from arl_tangram.integrations.ray.wire import ClientFrame, Resume
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
+from virtual_time import virtual
 
 ABOUT = {"kind": "client", "name": "test", "host": "here"}
 

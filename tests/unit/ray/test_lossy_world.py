@@ -9,7 +9,6 @@ import asyncio
 import random
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, Quota, current_sandbox
@@ -17,6 +16,7 @@ from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import random_ways
 from shared_world import SharedWorld
+from virtual_time import virtual
 
 _in_flight = 0
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import InfeasibleError, NodeLostError, Quota, current_allocation, current_sandbox
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
+from virtual_time import virtual
 
 
 @tangram.action(cpu=1)

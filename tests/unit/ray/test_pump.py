@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.runtime.virtual import turns, virtual, virtual_loop
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError, VersionMismatchError
 from arl_tangram.integrations.ray import greeting as greetings
@@ -18,6 +17,7 @@ from arl_tangram.integrations.ray.pump import WINDOW, Pump
 from arl_tangram.integrations.ray.wire import Event, Expired, Resume, Withdraw
 from lossy_lines import LossyLine, OwnerHost, Way, random_ways, straight
 from unit.ray.counting_owner import GRACE_S, LEASE_S, CountingOwner, Session
+from virtual_time import turns, virtual, virtual_loop
 
 ABOUT = {"kind": "client", "name": "c", "host": "here"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from unit.runtime.virtual import turns, virtual
-
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.greeting import greeting
 from arl_tangram.integrations.ray.nodes import Nodes
@@ -14,6 +12,7 @@ from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import ClientFrame, EndSession, NodeOffer, Resume, Shape
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld
+from virtual_time import turns, virtual
 
 OFFERS = (NodeOffer("a", "a", ()), NodeOffer("b", "b", ()))
 SHAPE = Shape(1, (), OFFERS)

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.runtime.virtual import run_virtually, turns, virtual
 
 from agent_lines import AgentHost, ScriptedOwner, node, shape_of
 from arl_tangram.errors import (
@@ -29,6 +28,7 @@ from arl_tangram.managers.local.pool import LocalPool
 from arl_tangram.managers.manager import CpuLease
 from arl_tangram.model.topology import Dimension
 from unit.ray.slow_pool import SlowManager, SlowPool
+from virtual_time import run_virtually, turns, virtual
 
 LEASE_S = 30.0
 

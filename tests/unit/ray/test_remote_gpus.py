@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from unit.runtime.virtual import turns, virtual
 
 from agent_lines import AgentHost, ScriptedOwner, node, shape_of
 from arl_tangram.errors import (
@@ -36,6 +35,7 @@ from arl_tangram.integrations.ray.wire import (
 )
 from arl_tangram.model.gpu import Chunk, Instance, Seat
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
+from virtual_time import turns, virtual
 
 JUDGE, TEACHER = Instance("judge", 1), Instance("teacher", 1)
 FIRST = Chunk(0, 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.virtual import turns, virtual
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.roster import Roster, Session
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Expired, OwnerFrame, Withdraw
+from virtual_time import turns, virtual
 
 
 def session(took: list[Command] | None = None) -> Session:

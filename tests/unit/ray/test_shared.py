@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import (
@@ -22,6 +21,7 @@ from arl_tangram import (
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
+from virtual_time import virtual
 
 
 @tangram.action(cpu=1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, InfeasibleError, InfrastructureError, RestoreError
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from shared_world import SharedWorld, settle
+from virtual_time import virtual
 
 
 @tangram.action(service="judge")

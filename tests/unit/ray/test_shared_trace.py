@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from unit.runtime.virtual import virtual
 
 import arl_tangram as tangram
 from arl_tangram import Quota, current_sandbox
@@ -14,6 +13,7 @@ from arl_tangram.model.events import ActionEnded, ActionStarted, ActionSubmitted
 from arl_tangram.testing import FakePool
 from arl_tangram.trace.sink import MemorySink
 from shared_world import SharedWorld, settle
+from virtual_time import virtual
 
 FAILED: Counter[str] = Counter()
 ORDER: list[str] = []

@@ -8,7 +8,6 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.runtime.virtual import virtual
 
 from arl_tangram.errors import LeaseLostError, SandboxLostError, UsageError
 from arl_tangram.integrations.ray import once
@@ -18,6 +17,7 @@ from arl_tangram.integrations.ray.spool import Spool
 from arl_tangram.integrations.ray.tenancy import Tenancy
 from arl_tangram.integrations.ray.wire import LeaseTold
 from unit.ray.slow_pool import SlowManager, SlowPool
+from virtual_time import virtual
 
 CREATE = {"sandbox": 1, "image": None, "memory_bytes": 0}
 
