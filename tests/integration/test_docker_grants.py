@@ -359,7 +359,7 @@ async def test_a_session_group_holds_all_that_a_session_started(box: Box) -> Non
     group = limits.session_group(1)
     stream = await box.engine.open_exec(box.id, ["sh", "-c", FIVE])
     assert (await stream.read() or (0, b""))[1] == b"ready\n"
-    pid = (await box.engine.exec_state(stream.exec_id)).pid
+    pid = await _started(box, stream.exec_id)
     await asyncio.to_thread(group.enter, pid)
     # What has lost its parent before belongs to the first process: a session is entered before its first command.
     inside = set(group.processes())

@@ -95,7 +95,10 @@ class SessionGroup:
 
         Raises:
             OSError: the container is gone.
+            ValueError: that is no process; the kernel would take 0 for the one that writes it, this one.
         """
+        if pid < 1:
+            raise ValueError(f"{pid} is no process of a container")
         make_folder(self.folder)
         with contextlib.suppress(ProcessLookupError):  # it ended: there is nothing to put in
             write_file(self.folder / "cgroup.procs", str(pid))

@@ -15,8 +15,10 @@ RETRIES_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # the last one again and again
 HEARTBEAT_S = 10.0  # a daemon that hangs, or a machine that is gone, ends no stream
 HEARTBEAT_LIMIT_S = 20.0
 INSPECT_LIMIT_S = 5.0
+OOM_LATE_S = (0.05, 0.2)  # a busy daemon may learn why the kernel has killed something after it has told that it died
 STEADY_S = 5.0  # a stream that ends sooner is not taken up again at once
 
+_KILLED = 137
 _ALIVE = ("running", "paused", "restarting")
 
 _logger = logging.getLogger(__name__)
@@ -153,6 +155,11 @@ class Watch:
         death = Death(exit_code, False, _in_words(exit_code))
         try:
             state = await self._engine.inspect(container_id, timeout_s=INSPECT_LIMIT_S)
+            for late_s in OOM_LATE_S if state.exit_code == _KILLED and not state.oom_killed else ():
+                await asyncio.sleep(late_s)
+                state = await self._engine.inspect(container_id, timeout_s=INSPECT_LIMIT_S)
+                if state.oom_killed:
+                    break
             if state.oom_killed:
                 death = Death(state.exit_code, True, f"ran out of memory (exit code {state.exit_code})")
             elif exit_code is None:

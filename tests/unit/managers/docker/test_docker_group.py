@@ -165,6 +165,13 @@ def test_a_file_that_may_not_be_written_is_named(host: FakeHost, monkeypatch: py
         check_writable(group)
 
 
+def test_no_process_is_not_this_one(tmp_path: Path) -> None:
+    """Written to `cgroup.procs`, 0 would move the trainer into the container's group."""
+    with pytest.raises(ValueError, match="0 is no process"):
+        SessionGroup(2, tmp_path / "session").enter(0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_v2_session_is_killed_by_the_kernel_unless_something_is_spared(tmp_path: Path) -> None:
     folder = tmp_path / "container" / "arl_tangram-1"
     folder.mkdir(parents=True)

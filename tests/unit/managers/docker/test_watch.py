@@ -84,6 +84,18 @@ async def test_a_death_is_told_with_its_reason() -> None:
         ]
 
 
+async def test_what_the_daemon_learns_of_memory_after_it_has_told_the_death() -> None:
+    async with FakeEngine() as daemon, watching(daemon) as told:
+        container = daemon.run("a", o="me")
+        told.running.append(container.id)
+        container.state, container.exit_code = "exited", 137
+        await daemon.emit("die", container.id, exitCode="137")
+        await daemon.wait_for("GET containers/ID/json".replace("ID", container.id))
+        container.oom_killed = True
+        await told.wait(lambda: not told.running)
+        assert [each[1] for each in told.what] == [Death(137, True, "ran out of memory (exit code 137)")]
+
+
 async def test_something_in_a_container_that_lives_on_ran_out_of_memory() -> None:
     async with FakeEngine() as daemon, watching(daemon) as told:
         container = daemon.run("a", o="me")
