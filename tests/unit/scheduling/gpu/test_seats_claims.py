@@ -124,6 +124,27 @@ def test_what_can_stay_beside_what_is_claimed_is_joined() -> None:
     assert world.decide() == [asks]
 
 
+def test_who_waits_for_an_exclusive_one_to_end_beside_its_own_closes_nothing_else() -> None:
+    services = [
+        service_of("w", 10, dops=(2,), chunks=[(2, Chunk(0, 2))]),
+        service_of("x", 10, exclusive=True, places=9, chunks=[(1, Chunk(0, 1))]),
+        service_of("f", 10, places=9, chunks=[(1, Chunk(1, 1))]),
+    ]
+    world = world_of(*services, devices=2)
+    passes(world, "w")
+    passes(world, "f")
+    user = sits(world, "x")
+    waits = world.ask("w")
+    assert world.decide() == []
+    world.now = 100.0
+    late, joins = world.ask("x"), world.ask("f")
+    assert world.decide() == [joins], "w has claimed that x is not used again, and f is in nobody's way"
+    world.rise(user)
+    assert world.decide() == [waits]
+    world.rise(waits)
+    assert world.decide() == [late]
+
+
 def test_a_body_claims_all_that_is_on_its_devices() -> None:
     world = world_of(service_of("a", 40, places=9), service_of("b", 40, places=9))
     sits(world, "a")
