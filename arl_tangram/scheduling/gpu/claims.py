@@ -59,16 +59,18 @@ class _Waiter:
         request: what it asks for.
         at_s: when it claims something.
         claim: what it has claimed.
+        has_goal: whether there is anything that it could claim.
         passed: how many have passed it.
         spared: what it has spared, with the count of its uses then, and the time.
     """
 
-    __slots__ = ("at_s", "claim", "passed", "request", "spared")
+    __slots__ = ("at_s", "claim", "has_goal", "passed", "request", "spared")
 
     def __init__(self, request: SeatRequest, at_s: float) -> None:
         self.request = request
         self.at_s = at_s
         self.claim: Claim | None = None
+        self.has_goal = True
         self.passed = 0
         self.spared: dict[Instance, tuple[int, float]] = {}
 
@@ -83,18 +85,31 @@ class Claims:
         self._due_s = inf
 
     def __contains__(self, action_id: int) -> bool:
-        return action_id in self._waiters
+        """Whether an action waits for something that it can claim in time."""
+        waiter = self._waiters.get(action_id)
+        return waiter is not None and waiter.has_goal
 
     def wait(self, request: SeatRequest, restores_s: float, now_s: float) -> None:
-        """An action begins to wait.
+        """An action begins to wait, or goes on: then as one that has waited since it began.
 
         Args:
             request: what it asks for.
             restores_s: the restores that it costs to place it: its own, and those of what goes.
             now_s: the time.
         """
-        waiter = self._waiters[request.action_id] = _Waiter(request, now_s + _PATIENCE * restores_s)
+        waiter = self._waiters.get(request.action_id)
+        if waiter is None:
+            waiter = self._waiters[request.action_id] = _Waiter(request, now_s + _PATIENCE * restores_s)
+        waiter.has_goal = True
         self._due_s = min(self._due_s, waiter.at_s)
+
+    def pause(self, action_id: int) -> bool:
+        """There is nothing that an action could claim until it is said to `wait`; return whether it had claimed any."""
+        waiter = self._waiters.get(action_id)
+        if waiter is None:
+            return False
+        had, waiter.claim, waiter.has_goal = waiter.claim is not None, None, False
+        return had
 
     def forget(self, action_id: int) -> bool:
         """An action waits no more; return whether it had claimed anything."""
@@ -119,7 +134,7 @@ class Claims:
         """Return those who are to claim something now, in order of their waiting."""
         if now_s < self._due_s:
             return []
-        waiting = [waiter for waiter in self._waiters.values() if waiter.claim is None]
+        waiting = [waiter for waiter in self._waiters.values() if waiter.claim is None and waiter.has_goal]
         self._due_s = min([waiter.at_s for waiter in waiting if waiter.at_s > now_s], default=inf)
         return [waiter.request for waiter in waiting if waiter.at_s <= now_s]
 

@@ -117,7 +117,8 @@ class Seats:
         if action_id not in self._claims or self._troubles.any(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
-                self._forget_claim(action_id)
+                if self._claims.pause(action_id):
+                    self._residency.version += 1
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
                 self._claims.wait(request, goal.restores_s, now_s)
@@ -302,7 +303,7 @@ class Seats:
         for request in self._claims.due(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
-                self._claims.forget(request.action_id)
+                self._claims.pause(request.action_id)
             else:
                 self._claims.claim(request.action_id, goal.claim)
 

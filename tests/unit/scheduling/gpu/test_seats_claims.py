@@ -58,6 +58,28 @@ def test_a_claim_is_over_when_who_made_it_waits_no_more() -> None:
     assert world.decide() == [joins]
 
 
+def test_who_has_waited_long_claims_at_once_when_there_is_room_for_it_again() -> None:
+    world = world_of(service_of("a", 60, places=99), service_of("big", 90))
+    sits(world, "a")
+    big = world.ask("big")
+    world.decide()
+    world.now = 100.0
+    joins = world.ask("a")
+    assert world.decide() == [], "it has claimed the device"
+    world.set_capacity(0, 80)
+    assert world.decide() == [joins], "for the moment there is nowhere that it could be"
+    for _ in range(2):
+        joins = world.ask("a")
+        assert world.decide() == [joins]
+    world.set_capacity(0, 100)
+    late = world.ask("a")
+    assert world.decide() == [], "it has waited long enough"
+    for action_id in list(world.seated):
+        world.rise(action_id)
+    assert world.decide() == [big]
+    assert late in [request.action_id for request in world.waiting]
+
+
 def test_a_claim_is_over_for_those_who_are_barred_by_another_one() -> None:
     world = world_of(service_of("a", 60, places=99), service_of("big", 90), service_of("huge", 95, restore_s=1e6))
     sits(world, "a")
