@@ -83,8 +83,10 @@ class ProcessService:
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
         for name in ("restore_s", "call_s", "start_s", "stop_s", "settle_s"):
             seconds(getattr(self, name), f"{what}: {name}", ConfigurationError)
-        if cast(Any, self.exclusive) not in (True, False):
+        if not isinstance(cast(Any, self.exclusive), bool):
             raise ConfigurationError(f"{what}: exclusive= takes True or False, not {self.exclusive!r}")
+        if self.memory_of is not None and not callable(self.memory_of):
+            raise ConfigurationError(f"{what}: memory_of= takes a function, not {self.memory_of!r}")
         if not isinstance(cast(Any, self.health), str) or not self.health.startswith("/"):
             raise ConfigurationError(f"{what}: health= takes a path, which begins with '/', not {self.health!r}")
         _check_url(self, what)

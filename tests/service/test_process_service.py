@@ -286,6 +286,16 @@ async def test_memory_that_stays_when_it_has_ended_is_told_and_held(host: Callab
     await hosted.backend.evict(1)
 
 
+async def test_it_is_evicted_where_what_measures_is_wrong(host: Callable[..., Any]) -> None:
+    readings = {"cpu:0": GIB}
+    hosted = await host(odd(memory_of=readings.__getitem__))
+    service = await hosted.restored()
+    pid = (await service.call("/echo", {}))["pid"]
+    readings.clear()
+    await hosted.backend.evict(1)
+    assert not await is_alive(pid)
+
+
 async def test_memory_of_a_start_that_failed_is_looked_at(host: Callable[..., Any]) -> None:
     card = Card(GIB)
     hosted = await host(odd("sick", start_s=1, memory_of=card, settle_s=0.2))
@@ -351,7 +361,9 @@ async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) 
         await restoring
 
 
-@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"])
+@pytest.mark.parametrize(
+    "path", ["Once upon a time", "", "//x/echo", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"]
+)
 async def test_what_is_no_path_is_sent_nowhere(path: Any, host: Callable[..., Any]) -> None:
     service = await (await host(odd())).restored()
     with pytest.raises(UsageError, match=r"takes a path of the server|is no path"):
@@ -510,6 +522,9 @@ async def test_what_cannot_be_hosted_is_refused() -> None:
         ({"env": {"A": 1}}, "env="),
         ({"env": {"A=B": "1"}}, "env="),
         ({"env": ["A"]}, "env="),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, "env= must not have CUDA_VISIBLE_DEVICES"),
+        ({"env": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}, "env= must not have CUDA_DEVICE_ORDER"),
+        ({"memory_of": 3}, "memory_of= takes a function"),
     ],
 )
 def test_a_wrong_declaration_is_refused(options: dict[str, Any], words: str) -> None:
