@@ -46,8 +46,9 @@ class ProcessService:
         call_s: how long a call of an action may take.
         start_s: how long a start may take, until it is healthy.
         stop_s: how long it may take to end by itself after SIGTERM; then it is killed, with all that it started.
-        settle_s: how long the memory that it had taken when it was healthy may take to be free after its end; as long
-            as it is not, its room is given to nobody.
+        settle_s: how long the memory that it had taken when it was healthy, `gpu_gib` at most, may take to be free
+            after its end. As long as it is not, its room is given to nobody; for about a minute, as what is missing
+            longer is not its own. So nothing outside of the pool may take memory there meanwhile.
         memory_of: measures what is free on a device with a given name; by default NVML does where there are GPUs.
 
     Raises:
