@@ -10,10 +10,12 @@ idle for it. So it rents and then buys: joins pass it until
 
 Then it claims the chunk that it costs least to wait for, and what has to go there: that drains, and it is placed. What
 can stay beside it is joined as before. It is the rule of the ski rental problem: the time for which it was passed and
-the restores together are at most four times what they would be at best.
+the restores together are at most four times what they would be at best. Calls of running actions pass for longer: they
+are bound for a part of the time (`bars`).
 
-Claims bind only those who come behind somebody that waits to be placed. Who comes before all of them, by priority, say,
-sits where it likes, so that two claims cannot wait for each other.
+A claim binds those who stand behind the one that made it. Who comes before, by priority, say, sits where it likes, so
+that two claims cannot wait for each other. Calls that are barred at a time are bound by other claims, too, for as long
+as that lasts (`scheduling.barring`).
 
 Sources: Liu, Nain and Towsley, On optimal polling policies (Queueing Systems 11, 1992), for serving all who wait first;
 Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (Algorithmica 3, 1988), for renting and buying.
@@ -21,7 +23,7 @@ Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (Algorithmica 3
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -156,9 +158,10 @@ class Claims:
             waiter.claim = None
             self._due_s = min(self._due_s, waiter.at_s)
 
-    def of_others(self, action_id: int) -> list[Claim]:
-        """Return what others than this action have claimed."""
-        return [w.claim for waiting, w in self._waiters.items() if waiting != action_id and w.claim is not None]
+    def heeded(self, action_id: int, heeds: Callable[[int], bool]) -> dict[int, Claim]:
+        """Return what others than this action have claimed, by their ids, as far as it heeds them."""
+        claimed = [(other, waiter.claim) for other, waiter in self._waiters.items() if other != action_id]
+        return {other: claim for other, claim in claimed if claim is not None and heeds(other)}
 
     # Sparing.
 

@@ -117,6 +117,23 @@ def test_who_comes_first_by_priority_joins_what_is_claimed() -> None:
     assert [r.action_id for r in world.waiting if r.service == "a"] == [behind]
 
 
+def test_a_claim_does_not_bind_those_who_come_before_it_though_somebody_bars_them() -> None:
+    services = [service_of("a", 60, places=99), service_of("b", 60)]
+    services += [service_of("c", 60, chunks=[(1, Chunk(0, 1))]), service_of("d", 60, chunks=[(1, Chunk(1, 1))])]
+    world = world_of(*services, devices=2)
+    sits(world, "a")
+    sits(world, "b")
+    assert [chunk for _, chunk in world.seats.resident()] == [Chunk(0, 1), Chunk(1, 1)]
+    world.ask("c")
+    world.decide()
+    world.now = 10.0
+    world.decide()  # c has claimed the first device
+    world.ask("d", priority=-2)
+    before, behind = world.ask("a", priority=-1), world.ask("a")
+    assert world.decide() == [before], "d bars both of them, and waits for the other device"
+    assert behind in [request.action_id for request in world.waiting]
+
+
 def test_an_exclusive_one_that_is_there_claims_its_devices() -> None:
     """It lacks no byte, and yet others that join beside it would keep it from computing for ever."""
     world = world_of(service_of("x", 10, exclusive=True), service_of("a", 10, places=99))
