@@ -246,10 +246,10 @@ def test_what_a_module_has_made_goes_to_the_host_and_to_its_next_devices() -> No
             made = module.first.table, module.second.other, module.second.small
             return [str(each.device) for each in made]
 
-        slots.part(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)
+        slots.separate(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)
         assert devices() == ["cpu", "cpu", "cpu"]
         assert not slots.replaced
-        slots.part(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)  # it is tried again
+        slots.separate(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)  # it is tried again
         register = slots.carried(["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"])
         assert devices() == ["cpu", "cpu", "cpu"]
         register()

@@ -143,7 +143,7 @@ class ModuleBackend:
         instance = self._instances[dop]
         async with instance.changing:
             await instance.idle(self._longest_call_s)
-            await self._part(instance, to_host=True)
+            await self._separate(instance, to_host=True)
             instance.detach()
             await self._let_go(instance, RestoreError)
 
@@ -160,7 +160,7 @@ class ModuleBackend:
         async with instance.changing:
             instance.hold_back()  # a renewal has let calls begin
             await instance.idle(self._longest_call_s)
-            await self._part(instance)
+            await self._separate(instance)
             await self._let_go(instance, RestoreError)
             await instance.idle(self._longest_call_s)  # as it was before garbage was collected
             before, written = instance.places, instance.is_written
@@ -284,7 +284,7 @@ class ModuleBackend:
             instance.hold_back()
             try:
                 await instance.idle(self._longest_call_s)
-                await self._part(instance)
+                await self._separate(instance)
                 places = instance.places
                 instance.detach()
                 try:
@@ -301,12 +301,12 @@ class ModuleBackend:
         else:
             await self._off_loop(partial(instance.attach, places))
 
-    async def _part(self, instance: ModuleInstance, *, to_host: bool = False) -> None:
+    async def _separate(self, instance: ModuleInstance, *, to_host: bool = False) -> None:
         """Let nothing that the modules have registered lie in their memory but what is packed there."""
         if not instance.has_others:
             return
         try:
-            await self._off_loop(partial(instance.part, to_host=to_host))
+            await self._off_loop(partial(instance.separate, to_host=to_host))
         except RuntimeError as error:
             raise RestoreError(f"service {self.name!r}: a buffer of its module cannot be copied: {error}") from error
 

@@ -91,7 +91,7 @@ class ModuleInstance:
         """Whether a module has others in place of its parameters and buffers, or buffers that it has made itself."""
         return any(slots.replaced or slots.has_made for slots in self._slots)
 
-    def part(self, *, to_host: bool) -> None:
+    def separate(self, *, to_host: bool) -> None:
         """Let nothing that its modules have registered lie in its memory but what is packed there.
 
         Blocks; while nothing computes.
@@ -103,8 +103,7 @@ class ModuleInstance:
             RuntimeError: one of those cannot be copied.
         """
         for slots, copy, devices in zip(self._slots, self._copies, self._by_copy(self._devices), strict=True):
-            packings = copy.packings
-            slots.part(lambda tensor, of=packings: any(each.has(tensor) for each in of), devices, to_host=to_host)
+            slots.separate(copy.has, devices, to_host=to_host)
 
     def detach(self) -> int:
         """Let the modules lie nowhere; return how many views of their memory somebody else holds."""

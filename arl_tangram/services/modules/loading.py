@@ -38,6 +38,10 @@ class Loaded:
         """Whether it is on several devices at once, and not copied to each."""
         return len(self.packings) > 1
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor, of whomever, lies in memory that it has, or had."""
+        return any(packing.has(tensor) for packing in self.packings)
+
     def copy(self) -> Loaded:
         """Return a copy that shares the packed bytes. Only while it is detached: then there is little to copy."""
         module = copy.deepcopy(self.module)

@@ -66,9 +66,9 @@ class Slots:
     @property
     def has_made(self) -> bool:
         """Whether the module has made buffers itself."""
-        return any(True for _ in self._made())
+        return next(self._made(), None) is not None
 
-    def part(self, lies: Callable[[torch.Tensor], bool], devices: Sequence[str], *, to_host: bool) -> None:
+    def separate(self, lies: Callable[[torch.Tensor], bool], devices: Sequence[str], *, to_host: bool) -> None:
         """Put back what was removed or replaced, and let no buffer that the module has made lie in packed memory.
 
         Nothing may compute with them. Waits for what devices have to do.
