@@ -228,6 +228,21 @@ async def test_a_view_that_is_kept_beside_is_found(how: str) -> None:
         await service.evict()
 
 
+async def test_it_stays_where_it_is_if_a_table_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("out of memory")
+
+    async with hosted(TorchService("growing", load=Growing)) as service:
+        await service.restore()
+        assert await service.call(8) == 32
+        with monkeypatch.context() as patched:
+            patched.setattr(Slots, "separate", fails)
+            with pytest.raises(RestoreError, match="a buffer of its module cannot be copied: out of memory"):
+                await service.evict()
+        assert await service.call(8) == 32
+        await service.evict()  # as the manager does from time to time
+
+
 def test_what_a_module_has_made_goes_to_the_host_and_to_its_next_devices() -> None:
     with FakeTensorMode():  # tensors without bytes, on any device
         module = nn.Module()
