@@ -43,6 +43,8 @@ class Barring:
         self._this = Round(0.0, 0)
         self._asking: Collection[int] = ()
         self._more = False
+        self._has_barred = False  # one of the calls that ask now
+        self._has_freed = False  # perhaps such a one: somebody has stopped waiting since
 
     def begin(self, members: Iterable[PendingAction], this: Round, *, more: bool) -> None:
         """These ask for seats now.
@@ -53,6 +55,7 @@ class Barring:
             more: whether there may be others like them.
         """
         self._this, self._asking, self._more = this, {action.id for action in members}, more
+        self._has_barred = self._has_freed = False
 
     def waits(self, action: PendingAction) -> None:
         """An action that nobody bars waits for a restore."""
@@ -64,12 +67,14 @@ class Barring:
     def pause(self, action_id: int) -> None:
         """There is nothing that an action could wait for at the moment; if it waits again, it has waited all along."""
         waiter = self._waiters.get(action_id)
-        if waiter is not None:
+        if waiter is not None and not waiter.paused:
             waiter.paused = True
+            self._has_freed |= self._has_barred
 
     def end(self, action: PendingAction) -> None:
         """An action that asked waits no more."""
-        self.forget(action.id)
+        if self._waiters.pop(action.id, None) is not None:
+            self._has_freed |= self._has_barred
         if place(action) == self._this.unseated:
             self._this.unseated = None
 
@@ -80,7 +85,9 @@ class Barring:
     def bars(self, action: PendingAction) -> bool:
         """Whether somebody keeps an action that asks from being placed."""
         if action.inherited is not None:
-            return self._bars_call(action)
+            barred = self._bars_call(action)
+            self._has_barred |= barred
+            return barred
         return self._this.unseated is not None and place(action) > self._this.unseated
 
     def heeds(self, asker: PendingAction) -> Callable[[int], bool]:
@@ -97,7 +104,12 @@ class Barring:
         return heeds
 
     def changes_at_s(self) -> float | None:
-        """Return when other calls are barred though nothing has changed; None if never."""
+        """Return when other calls are barred though nothing has changed; None if never.
+
+        That is now if one that was asked for was barred by somebody who came behind it, and has a seat now.
+        """
+        if self._has_freed:
+            return self._this.now_s
         longest = self._longest()
         return None if longest is None else longest.since_s + bars_calls(self._this.now_s - longest.since_s)[1]
 

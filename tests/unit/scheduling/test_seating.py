@@ -193,7 +193,7 @@ def waits_long(world: World) -> tuple[list[int], int]:
 
 
 def test_calls_keep_off_what_others_claim_than_the_one_that_bars_them() -> None:
-    """`x` has waited longest, for another GPU; what calls keep busy has to go for one that came later, of more urgency."""
+    """`x` has waited longest, for another GPU; what calls keep busy has to go for an urgent one that came later."""
     hosted = [service("h", on=0), service("x", on=0), service("y", places=2, on=1), service("z", on=1)]
     world = World(2, hosted, "loss")
     urgent = replace(world.demand(None, 0, 0.1, None), priority=-1)
@@ -244,6 +244,25 @@ def test_calls_are_barred_by_one_that_stands_behind_more_of_them_than_are_looked
     world.finish(waits - 1)
     go_on(world, 0.0)
     assert waits in world.running
+
+
+def test_a_call_is_looked_at_again_when_the_one_that_barred_it_has_a_seat() -> None:
+    world = World(2, [service("h", on=0), service("x", on=0), service("z", on=1)], "loss")
+    callers, waits = waits_long(world)
+    world.now += 1.2  # calls are barred, between 1 and 1.5 seconds
+    call = call_again(world, "z", callers[0])
+    assert not world.decide()
+    world.finish(waits - 1)
+    world.decide()
+    assert waits in world.running
+    assert call in world.waiting
+    at_s = world.core.next_wakeup_s()
+    assert at_s is not None
+    assert at_s < world.now + 0.01
+    world.now = at_s
+    world.decide()
+    assert call in world.running
+    assert world.core.next_wakeup_s() is None
 
 
 def test_who_has_no_place_for_a_moment_has_waited_all_along() -> None:
