@@ -122,12 +122,13 @@ class Barring:
     def _longest(self) -> _Waiter | None:
         """Return who has waited longest of those who lack nothing but a seat."""
         for action_id, waiter in self._waiters.items():
-            if not waiter.paused and self._is_asking(action_id):
+            if not waiter.paused and self._lacks_a_seat(action_id, waiter.action):
                 return waiter
         return None
 
-    def _is_asking(self, action_id: int) -> bool:
+    def _lacks_a_seat(self, action_id: int, action: PendingAction) -> bool:
+        """Whether an action lacks nothing but a seat, as far as it is looked at in this call of the round."""
         this = self._this
         if self._more or action_id in self._asking or action_id in this.deferred:
             return True
-        return this.unseated is not None and this.unseated[-1] == action_id
+        return action.demand.dimensions & this.skip > 0

@@ -418,6 +418,26 @@ def test_who_waits_to_be_placed_bars_placing_in_all_calls_of_a_round() -> None:
     assert waits in [running.pending.id for running in world.core.decide(world.now).started]
 
 
+def test_who_bars_calls_does_so_in_all_calls_of_a_round() -> None:
+    world = World(2, [service("h", on=0), service("x", on=0), service("u", on=0), service("z", on=1)], "loss")
+    caller = parent(world)
+    sits(world, "h")
+    assert world.submit(world.demand("x", 0, 1, None))
+    go_on(world, 0.0)
+    world.now += 1.1
+    world.submit(replace(world.demand("u", 0, 0, None), priority=-1))  # stands before it, and has not waited for long
+    world.decide()
+    call = call_again(world, "z", caller)
+    world.submit(world.demand(None, 0, 2, None))  # cores are planned, so that later calls of the round pass them by
+    for _ in range(600):
+        world.submit(world.demand(None, 0, 0, None))
+    decisions = world.core.decide(world.now)
+    assert decisions.more
+    started = [*decisions.started, *world.core.decide(world.now).started]
+    assert len(started) == 601
+    assert all(running.pending.id != call for running in started)
+
+
 # Who waits no more.
 
 
