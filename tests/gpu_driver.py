@@ -123,7 +123,8 @@ class Driver:
             if found.done() or request.service in barred:
                 continue
             upcoming = [r.service for i, (r, _) in self._waiting.items() if i > action_id and r.service][:32]
-            seat = self.seats.find(request, now_s, upcoming=upcoming, may_place=not placing_barred)
+            heeds = action_id.__gt__ if placing_barred else None
+            seat = self.seats.find(request, now_s, upcoming=upcoming, heeds=heeds)
             self._evict_for_nobody()
             if seat is not None:
                 self._sit(request, seat, found)

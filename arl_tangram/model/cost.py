@@ -113,8 +113,7 @@ def _gpus(name: str, gpu: object) -> int | Elastic:
         if gpus and gpus not in CHUNK_SIZES:
             raise DefinitionError(f"{name}: gpu= takes 1, 2, 4 or 8, not {gpus}")
         return gpus
-    is_range = gpu.options == Elastic(gpu.minimum, gpu.maximum).options
-    for gpus in (gpu.minimum, gpu.maximum) if is_range else gpu.options:
+    for gpus in gpu.options if gpu.exact else (gpu.minimum, gpu.maximum):
         if gpus not in CHUNK_SIZES:
             raise DefinitionError(f"{name}: gpu=Elastic(...) takes 1, 2, 4 and 8, not {gpus}")
     return Elastic.of(*[gpus for gpus in gpu.options if gpus in CHUNK_SIZES], speedup=gpu.speedup)

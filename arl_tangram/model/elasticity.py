@@ -102,12 +102,16 @@ class Elastic:
 
     `Elastic(min, max)` admits every integer up to 8, then 12, 16, 24, 32, 48, 64, …, and always
     `min` and `max` themselves; `Elastic.of(1, 2, 4, 8)` exactly those. Of GPUs there are 1, 2, 4 or 8: a
-    range of them admits those in it.
+    range of them admits those in it, and units that are listed must be such.
 
     Args:
         minimum: the least units that the action can run on, from 1.
         maximum: the most units that it can use.
         speedup: how it scales; without one, `PowerLaw(0.8)` is assumed.
+
+    Attributes:
+        options: the units that it admits, ascending.
+        exact: whether these were listed, and are no range.
 
     Raises:
         DefinitionError: for units that are not whole, not positive or not in order.
@@ -115,12 +119,13 @@ class Elastic:
 
     options: tuple[int, ...]
     speedup: Speedup | None = field(default=None)
+    exact: bool = field(default=False, compare=False, repr=False)
 
     def __init__(self, minimum: int, maximum: int, *, speedup: Speedup | None = None) -> None:
         minimum, maximum = _checked(minimum, maximum)
         if minimum > maximum:
             raise DefinitionError(f"Elastic(min, max) needs min <= max, not {minimum} > {maximum}")
-        self._set(_admitted(minimum, maximum), speedup)
+        self._set(_admitted(minimum, maximum), speedup, exact=False)
 
     @classmethod
     def of(cls, *units: int, speedup: Speedup | None = None) -> Elastic:
@@ -128,14 +133,15 @@ class Elastic:
         if not units:
             raise DefinitionError("Elastic.of() needs at least one number of units")
         elastic = cls.__new__(cls)
-        elastic._set(tuple(sorted(set(_checked(*units)))), speedup)
+        elastic._set(tuple(sorted(set(_checked(*units)))), speedup, exact=True)
         return elastic
 
-    def _set(self, options: tuple[int, ...], speedup: Speedup | None) -> None:
+    def _set(self, options: tuple[int, ...], speedup: Speedup | None, *, exact: bool) -> None:
         if speedup is not None and not callable(speedup):
             raise DefinitionError(f"speedup= takes a function of the units, not {speedup!r}")
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "speedup", speedup)
+        object.__setattr__(self, "exact", exact)
 
     @property
     def minimum(self) -> int:

@@ -6,9 +6,8 @@ those behind it. If something has to be restored for it, which is not possible y
 behind it; joining what is there goes on, within the bounds that `gpu.seats` sets.
 
 What running actions have called is another matter: what such a caller keeps, others may be waiting for, so that they
-would wait for each other. So these are seated though others wait before them, but for a part of the time (`gpu.bars`);
-else they might keep busy what has to go for one that waits for a restore, for ever. Whoever waits for that bars those
-whom nobody has called all the time, whether it is a call itself or not.
+would wait for each other. So these are seated though others wait before them, but for a part of the time (`barring`);
+else they might keep busy what has to go for one that waits for a restore, for ever.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from arl_tangram.model.gpu import Chunk, GpuNode, Instance, Seat
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.topology import GPU, Topology
+from arl_tangram.scheduling.barring import Barring
 from arl_tangram.scheduling.candidates import Candidates
 from arl_tangram.scheduling.decisions import Round
 from arl_tangram.scheduling.durations import Durations
-from arl_tangram.scheduling.gpu.bars import bars_calls
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.ledger import Ledger
@@ -95,14 +94,21 @@ class Seating:
         self._refuse = refuse
         self._note = note
         self._where: dict[Instance, Chunk] = {}
-        self._since_s: dict[int, float] = {}  # when they were passed over first who wait for a restore
+        self._barring = Barring()
 
     # Candidates.
 
-    def seat(self, members: Sequence[PendingAction], this: Round) -> int:
-        """Start those candidates that get a seat; return how many. If anybody is left over, others may start now."""
+    def seat(self, members: Sequence[PendingAction], this: Round, *, more: bool) -> int:
+        """Start those candidates that get a seat; return how many. If anybody is left over, others may start now.
+
+        Args:
+            members: the candidates, in order.
+            this: the round.
+            more: whether there may be more of them.
+        """
         if this.unseated is not None and not self._waits(this.unseated[-1], members):
             this.unseated = None  # of an earlier call of the round
+        self._barring.begin(members, this, more=more)
         left, started, blocked = deque(members), 0, 0
         left_over: list[PendingAction] = []
         most = _MOST_TOGETHER
@@ -114,7 +120,7 @@ class Seating:
                         left_over.append(left[0])
                     left.popleft()
                     continue
-                batch = self._batch(left, most, blocked, this)
+                batch = self._batch(left, most, blocked)
                 seats = self._seats_for(batch, left, this)
                 for seat in seats:
                     action = self._sit(left[0], seat, this)
@@ -137,28 +143,31 @@ class Seating:
             raise
         finally:
             self._candidates.put_back(left_over, this)
+        changes_at_s = self._barring.changes_at_s() if self._nesting.waiting else None
+        if changes_at_s is not None:
+            self._look_again(changes_at_s, this.now_s)
         return started
 
-    def _batch(self, left: Iterable[PendingAction], most: int, blocked: int, this: Round) -> list[PendingAction]:
+    def _batch(self, left: Iterable[PendingAction], most: int, blocked: int) -> list[PendingAction]:
         """Return the first, or as many of the first as nobody bars, who are to be seated together."""
         batch: list[PendingAction] = []
         for action in islice(left, most):
-            if batch and (self._is_barred(action, this) or self._waits_behind(action, blocked)):
+            if batch and (self._barring.bars(action) or self._waits_behind(action, blocked)):
                 break
             batch.append(action)
-            if self._is_barred(action, this):
+            if self._barring.bars(action):
                 break
         return batch
 
     def _seats_for(self, batch: list[PendingAction], left: Iterable[PendingAction], this: Round) -> list[Seat]:
         """Return the seats of a batch, or of the first of it who get any."""
         requests = [self.request(action) for action in batch]
-        may_place = not self._is_barred(batch[0], this)
+        heeds = self._barring.heeds(batch[0]) if self._barring.bars(batch[0]) else None
         upcoming = _Upcoming(lambda: self._upcoming(batch[0], islice(left, len(batch), None)))
         if len(requests) > 1:
             seats = self.seats.arrange(requests, this.now_s, upcoming)
         else:
-            seat = self.seats.find(requests[0], this.now_s, upcoming=upcoming, may_place=may_place)
+            seat = self.seats.find(requests[0], this.now_s, upcoming=upcoming, heeds=heeds)
             seats = [] if seat is None else [seat]
         self.evict(this)
         return seats
@@ -166,9 +175,7 @@ class Seating:
     def _sit(self, action: PendingAction, seat: Seat, this: Round) -> PendingAction:
         """Give an action its seat; return it with what it holds then."""
         self.seats.sit(self.request(action), seat, this.now_s)
-        self._since_s.pop(action.id, None)
-        if place(action) == this.unseated:
-            this.unseated = None
+        self._barring.end(action)
         self._note_evicted(seat.evicts, this.now_s)
         if seat.restores and seat.instance is not None:
             self._where[seat.instance] = seat.chunk
@@ -215,24 +222,12 @@ class Seating:
     def _defer(self, action: PendingAction, this: Round) -> None:
         this.deferred[action.id] = this.deferred.get(action.id, 0) | 1 << self._dimension(action)
 
-    def _is_barred(self, action: PendingAction, this: Round) -> bool:
-        """Whether somebody before it waits for a restore that concerns it."""
-        if this.unseated is None or place(action) <= this.unseated:
-            return False
-        return action.inherited is None or bars_calls(self._waited_s(this.unseated[-1], this.now_s))[0]
-
-    def _waited_s(self, action_id: int, now_s: float) -> float:
-        """Return how long one has waited for a restore."""
-        return now_s - self._since_s.get(action_id, now_s)
-
     def _is_refused(self, action: PendingAction, this: Round) -> bool:
         """Let go of an action for which its service cannot be restored anywhere; return whether that is so."""
-        if self._is_barred(action, this) or not self.seats.hopeless(self.request(action), this.now_s):
+        if self._barring.bars(action) or not self.seats.hopeless(self.request(action), this.now_s):
             return False
-        if place(action) == this.unseated:
-            this.unseated = None
+        self._barring.end(action)
         self._candidates.drop(action)
-        self._since_s.pop(action.id, None)
         this.original.pop(action.id, None)
         need = action.demand.seat
         assert need is not None
@@ -243,20 +238,16 @@ class Seating:
     def _pass_over(self, action: PendingAction, left: Iterable[PendingAction], this: Round) -> None:
         """Let an action wait, the first of those who are left, which got no seat."""
         self._defer(action, this)
-        if self._is_barred(action, this):
+        if self._barring.bars(action):
             return
         upcoming = _Upcoming(lambda: self._upcoming(action, islice(left, 1, None)))
         wait = self.seats.pass_over(self.request(action), this.now_s, upcoming=upcoming)
         if wait.until_s is not None:
             self._look_again(wait.until_s, this.now_s)
         if wait.placing:
-            since_s = self._since_s.setdefault(action.id, this.now_s)
-            if self._nesting.waiting:
-                self._look_again(since_s + bars_calls(this.now_s - since_s)[1], this.now_s)
-            if this.unseated is None or place(action) < this.unseated:
-                this.unseated = place(action)
+            self._barring.waits(action)
         else:
-            self._since_s.pop(action.id, None)
+            self._barring.pause(action.id)
 
     def _look_again(self, at_s: float, now_s: float) -> None:
         """Look at those who wait for a seat at a time, though nothing has changed until then."""
@@ -325,7 +316,7 @@ class Seating:
     def forget(self, action_id: int) -> None:
         """An action waits no more for a seat."""
         self.seats.forget(action_id)
-        self._since_s.pop(action_id, None)
+        self._barring.forget(action_id)
         self.look_at_all()
 
     def check(self, demand: Demand) -> None:

@@ -91,7 +91,7 @@ class Walk:
         for dimension, members in gathered.groups.items():
             again |= self._arrange(dimension, members, plans[dimension], this)
         if gathered.seated and self._seating is not None:
-            seated = self._seating.seat(gathered.seated, this)
+            seated = self._seating.seat(gathered.seated, this, more=gathered.left_seated)
             again |= seated < len(gathered.seated)
             # Were nobody seated, the next call would gather the same ones; here they are deferred, and others come.
             this.decisions.more |= gathered.left_seated and seated > 0

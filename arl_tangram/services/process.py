@@ -46,8 +46,9 @@ class ProcessService:
         call_s: how long a call of an action may take.
         start_s: how long a start may take, until it is healthy.
         stop_s: how long it may take to end by itself after SIGTERM; then it is killed, with all that it started.
-        settle_s: how long the memory that it had taken when it was healthy may take to be free after its end; as long
-            as it is not, its room is given to nobody.
+        settle_s: how long the memory that it had taken when it was healthy, `gpu_gib` at most, may take to be free
+            after its end. As long as it is not, its room is given to nobody; for about a minute, as what is missing
+            longer is not its own. So nothing outside of the pool may take memory there meanwhile.
         memory_of: measures what is free on a device with a given name; by default NVML does where there are GPUs.
 
     Raises:
@@ -83,8 +84,10 @@ class ProcessService:
         whole(self.max_concurrency, f"{what}: max_concurrency", ConfigurationError, least=1)
         for name in ("restore_s", "call_s", "start_s", "stop_s", "settle_s"):
             seconds(getattr(self, name), f"{what}: {name}", ConfigurationError)
-        if cast(Any, self.exclusive) not in (True, False):
+        if not isinstance(cast(Any, self.exclusive), bool):
             raise ConfigurationError(f"{what}: exclusive= takes True or False, not {self.exclusive!r}")
+        if self.memory_of is not None and not callable(self.memory_of):
+            raise ConfigurationError(f"{what}: memory_of= takes a function, not {self.memory_of!r}")
         if not isinstance(cast(Any, self.health), str) or not self.health.startswith("/"):
             raise ConfigurationError(f"{what}: health= takes a path, which begins with '/', not {self.health!r}")
         _check_url(self, what)

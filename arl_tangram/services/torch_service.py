@@ -31,7 +31,7 @@ class TorchService:
     Attributes:
         name: how actions call it; letters, digits, `-`, `_` and `.`.
         load: returns the module, on the host or a device, a new one each time; called once on a thread. If it has to
-            be given an argument, it is called for each dop with that number, and may return another module for each,
+            be given an argument, it is called for each dop with that number, and returns a module of its own for each,
             or `(module, parts)` for one that is spread over its devices: as many submodules as devices, each on one of
             them in this order; what is in none of them is on the first. Then a call is not split, and the module
             itself moves what it computes from device to device.

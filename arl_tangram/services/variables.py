@@ -7,13 +7,15 @@ from types import MappingProxyType
 from typing import cast
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.managers.gpu.discovery.visible import ORDER_VARIABLE, VARIABLE
 
 
 def checked_variables(value: object, what: str) -> Mapping[str, str]:
     """Return a copy that nobody changes; `what` begins the message.
 
     Raises:
-        ConfigurationError: it is no mapping of texts, or one of them cannot be a variable.
+        ConfigurationError: it is no mapping of texts, or one of them cannot be a variable, or says which devices the
+            server is to see.
     """
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"{what}: env= takes {{name: text}}, not a {type(value).__qualname__}")
@@ -21,6 +23,8 @@ def checked_variables(value: object, what: str) -> Mapping[str, str]:
     for name, text in pairs.items():
         if not is_text(name) or not name or "=" in str(name):
             raise ConfigurationError(f"{what}: env= takes {{name: text}}; {name!r} is no name of a variable")
+        if name in (VARIABLE, ORDER_VARIABLE):
+            raise ConfigurationError(f"{what}: env= must not have {name}: the server sees the devices it is given")
         if not is_text(text):
             raise ConfigurationError(f"{what}: env= takes {{name: text}}; that of {name!r} is no text without NUL")
     return MappingProxyType(cast("dict[str, str]", pairs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -139,7 +140,8 @@ class SeatWorld:
                 barred.add(service)
                 continue
             upcoming = self.upcoming(position, 1)
-            seat = self.seats.find(request, self.now, upcoming=upcoming, may_place=not placing_barred)
+            heeds = partial(self._stands_before, request.action_id) if placing_barred else None
+            seat = self.seats.find(request, self.now, upcoming=upcoming, heeds=heeds)
             self.evict_for_nobody()
             if seat is not None:
                 assert not (placing_barred and (seat.restores or seat.instance is None)), "placed though that is barred"
@@ -398,6 +400,9 @@ class SeatWorld:
             self._evict(instance)
 
     # Steps.
+
+    def _stands_before(self, action_id: int, other: int) -> bool:
+        return (self.priorities[other], other) < (self.priorities[action_id], action_id)
 
     def _arrange(self) -> list[int]:
         requests = self.waiting[:8]

@@ -113,6 +113,20 @@ class Slow(nn.Module):
         return float(self.weight.sum()) * number
 
 
+class Growing(nn.Module):
+    """Keeps a table in a buffer that no state dict has, and makes a longer one when it needs that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+    def forward(self, length: int) -> float:
+        if length > len(self.table):
+            self.register_buffer("table", torch.arange(float(length), device=self.weight.device), persistent=False)
+        return float(self.table[:length].sum() + self.weight.sum())
+
+
 async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 20)
 

@@ -286,6 +286,16 @@ async def test_memory_that_stays_when_it_has_ended_is_told_and_held(host: Callab
     await hosted.backend.evict(1)
 
 
+async def test_it_is_evicted_where_what_measures_is_wrong(host: Callable[..., Any]) -> None:
+    readings = {"cpu:0": GIB}
+    hosted = await host(odd(memory_of=readings.__getitem__))
+    service = await hosted.restored()
+    pid = (await service.call("/echo", {}))["pid"]
+    readings.clear()
+    await hosted.backend.evict(1)
+    assert not await is_alive(pid)
+
+
 async def test_memory_of_a_start_that_failed_is_looked_at(host: Callable[..., Any]) -> None:
     card = Card(GIB)
     hosted = await host(odd("sick", start_s=1, memory_of=card, settle_s=0.2))
@@ -301,6 +311,49 @@ async def test_memory_of_a_start_that_failed_is_looked_at(host: Callable[..., An
     with pytest.raises(StillHeldError, match=r"0.00 GiB of cpu:0 became free"):
         await restoring
     card.stays = [0]
+    await hosted.backend.evict(1)
+
+
+async def test_what_a_neighbour_takes_during_its_start_is_not_missed_at_its_end(host: Callable[..., Any]) -> None:
+    class Shared(Card):
+        """A neighbour takes 1.5 GiB as soon as the server runs, and keeps them."""
+
+        taken = 0
+
+        def __call__(self, name: str) -> int:
+            free = super().__call__(name)
+            if free < 10 * GIB:
+                self.taken = GIB * 3 // 2
+            return free - self.taken
+
+    card = Shared(GIB)
+    hosted = await host(odd(memory_of=card, settle_s=0.2))
+    card.backends.append(hosted.backend)
+    await hosted.restored()
+    assert card("cpu:0") == 10 * GIB - GIB * 5 // 2
+    await hosted.backend.evict(1)
+    await hosted.restored()
+    await hosted.backend.evict(1)
+
+
+async def test_memory_that_stays_when_it_has_died_is_told_and_held(host: Callable[..., Any]) -> None:
+    card = Card(GIB)
+    hosted = await host(odd(memory_of=card, settle_s=0.2))
+    card.backends.append(hosted.backend)
+    service = await hosted.restored()
+    card.stays = [GIB * 3 // 4]
+    with pytest.raises(ServiceLostError):
+        await service.call("/exit")
+    async with asyncio.timeout(20):
+        _, error = await hosted.lost.get()
+    assert isinstance(error, StillHeldError)
+    assert str(error).startswith("judge/1: its server ended with exit code 3")
+    assert str(error).endswith("and 0.75 GiB of cpu:0 are not free that were before it began")
+    with pytest.raises(StillHeldError, match=r"judge/1: its server has died, and 0.75 GiB of cpu:0 are not free"):
+        await hosted.backend.evict(1)
+    card.stays = [0]
+    await hosted.backend.evict(1)  # as the manager does from time to time
+    await hosted.restored()
     await hosted.backend.evict(1)
 
 
@@ -323,7 +376,7 @@ async def test_what_it_gives_up_by_itself_or_by_its_death_is_not_missed(host: Ca
 
 async def test_servers_of_one_device_start_and_end_in_turn_so_that_each_is_measured(host: Callable[..., Any]) -> None:
     card = Card(GIB, 3 * GIB)
-    both = [await host(odd(memory_of=card, settle_s=0.2)) for _ in range(2)]
+    both = [await host(odd(gpu_gib=gib, memory_of=card, settle_s=0.2)) for gib in (1, 3)]
     card.backends += [hosted.backend for hosted in both]
     await asyncio.gather(*(hosted.restored() for hosted in both))
     ending = asyncio.create_task(both[0].backend.evict(1))
@@ -351,7 +404,9 @@ async def test_closing_ends_a_start_that_is_under_way(host: Callable[..., Any]) 
         await restoring
 
 
-@pytest.mark.parametrize("path", ["Once upon a time", "", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"])
+@pytest.mark.parametrize(
+    "path", ["Once upon a time", "", "//x/echo", "http://127.0.0.1:1/x", {"prompt": "Once"}, "/\0"]
+)
 async def test_what_is_no_path_is_sent_nowhere(path: Any, host: Callable[..., Any]) -> None:
     service = await (await host(odd())).restored()
     with pytest.raises(UsageError, match=r"takes a path of the server|is no path"):
@@ -510,6 +565,9 @@ async def test_what_cannot_be_hosted_is_refused() -> None:
         ({"env": {"A": 1}}, "env="),
         ({"env": {"A=B": "1"}}, "env="),
         ({"env": ["A"]}, "env="),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, "env= must not have CUDA_VISIBLE_DEVICES"),
+        ({"env": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}, "env= must not have CUDA_DEVICE_ORDER"),
+        ({"memory_of": 3}, "memory_of= takes a function"),
     ],
 )
 def test_a_wrong_declaration_is_refused(options: dict[str, Any], words: str) -> None:

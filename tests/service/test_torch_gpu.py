@@ -16,7 +16,7 @@ from arl_tangram.managers.gpu.devices.cuda.device import CudaDevice
 from arl_tangram.managers.gpu.devices.cuda.pinning import CudaPinner
 from arl_tangram.managers.gpu.discovery.found import find_gpus
 from arl_tangram.services.torch_service import TorchService
-from service.hosted_modules import MIB, TOKENS, hosted
+from service.hosted_modules import MIB, TOKENS, Growing, hosted
 from service.odd_modules import Odd, looks
 
 pytestmark = pytest.mark.gpu
@@ -56,6 +56,22 @@ async def test_a_leaked_view_is_found_on_a_gpu(gpu: CudaDevice) -> None:
             await odd.evict()
         leaked.clear()
         await odd.evict()
+
+
+async def test_a_table_that_a_module_has_made_leaves_the_gpu_with_it(gpu: CudaDevice) -> None:
+    module = Growing()
+    async with hosted(TorchService("growing", load=lambda: module), on=[gpu]) as service:
+        await service.restore()
+        assert await service.call(8) == 32
+        await service.move(0)
+        assert module.table.device == torch.device(gpu.torch_name)
+        await service.evict()
+        assert module.table.device == torch.device("cpu")
+        assert len(module.table) == 8
+        await service.restore(gap=MIB)
+        assert module.table.device == torch.device(gpu.torch_name)
+        assert await service.call(8) == 32
+        await service.evict()
 
 
 async def test_a_move_on_a_gpu_changes_nothing(gpu: CudaDevice) -> None:

@@ -132,6 +132,18 @@ async def test_what_was_refused_may_be_loaded_again() -> None:
         await service.evict()
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_modules_of_two_dops_that_share_a_tensor_are_refused(is_whole: bool) -> None:
+    backbone = nn.Linear(1, 1)
+
+    def load(dop: int) -> nn.Module:
+        return backbone if is_whole else nn.Sequential(backbone, nn.Linear(1, dop))
+
+    said = await opening(TorchService("shared", load=load, dops=(1, 2)))
+    name = "weight" if is_whole else "0.weight"
+    assert f"TorchService('shared'): load(2) returned '{name}', which load(1) has returned, too" in said
+
+
 async def test_parts_that_share_a_tensor_are_refused() -> None:
     def load(dop: int) -> Any:
         one, other = nn.Linear(2, 2), nn.Linear(2, 2)

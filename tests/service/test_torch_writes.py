@@ -8,12 +8,14 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from arl_tangram.errors import RestoreError, ServiceLostError, UsageError
 from arl_tangram.managers.gpu.devices.device import Region
 from arl_tangram.managers.gpu.instances.backend import StillHeldError
+from arl_tangram.services.modules.slots import Slots
 from arl_tangram.services.torch_service import TorchService
-from service.hosted_modules import hosted, until
+from service.hosted_modules import Growing, hosted, until
 
 
 class Counting(nn.Module):
@@ -144,20 +146,6 @@ async def test_weights_that_were_replaced_by_others_come_back(what: str, names: 
         await service.evict()
 
 
-class Growing(nn.Module):
-    """Keeps a table in a buffer that no state dict has, and makes a longer one when it needs that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
-        self.register_buffer("table", torch.arange(4.0), persistent=False)
-
-    def forward(self, length: int) -> float:
-        if length > len(self.table):
-            self.register_buffer("table", torch.arange(float(length)), persistent=False)
-        return float(self.table[:length].sum() + self.weight.sum())
-
-
 async def test_a_table_that_no_state_dict_has_may_grow() -> None:
     async with hosted(TorchService("growing", load=Growing)) as service:
         await service.restore(gap=8192)
@@ -168,6 +156,121 @@ async def test_a_table_that_no_state_dict_has_may_grow() -> None:
         await service.restore()
         assert [await service.call(length) for length in (8, 9)] == [32, 40]
         await service.evict()
+
+
+class Masking(nn.Module):
+    """Keeps views of what it was loaded with where its parameters and buffers are, or longer tables of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("full", torch.arange(1024.0))
+        self.register_buffer("mask", torch.zeros(1), persistent=False)
+        self.register_buffer("later", None, persistent=False)
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, what: str = "") -> float:
+        match what:
+            case "table":
+                self.mask = self.full[:4]
+            case "later":
+                self.later = self.full[:4]
+            case "new":
+                self.register_buffer("new", self.full[:4])
+            case "parameter":
+                self.weight = nn.Parameter(self.weight[:1])
+            case "buffer":
+                self.full = self.full[:4]
+            case "kept":
+                self.mask = self.full[:4]
+                self.kept.append(self.mask)
+            case _:
+                pass
+        made = [self.mask, self.later, getattr(self, "new", None)]
+        return sum(float(each.sum()) for each in made if each is not None) + float(self.weight.sum())
+
+
+@pytest.mark.parametrize(("what", "then"), [("table", 10), ("later", 10), ("new", 10), ("parameter", 4), ("buffer", 4)])
+@pytest.mark.parametrize("how", ["evict", "move"])
+async def test_a_view_in_the_place_of_a_parameter_or_buffer_holds_nothing(what: str, then: float, how: str) -> None:
+    masking = Masking()
+    async with hosted(TorchService("masking", load=lambda: masking)) as service:
+        await service.restore(gap=8192)
+        if then == 4:
+            with pytest.raises(UsageError):
+                await service.call(what)
+        else:
+            assert await service.call(what) == then
+        if how == "move":
+            await service.move(512)
+            assert await service.call() == then
+        await service.evict()
+        await service.restore(gap=4096)
+        assert await service.call() == then
+        await service.evict()
+
+
+@pytest.mark.parametrize("how", ["evict", "move"])
+async def test_a_view_that_is_kept_beside_is_found(how: str) -> None:
+    masking = Masking()
+    async with hosted(TorchService("masking", load=lambda: masking)) as service:
+        await service.restore(gap=8192)
+        assert await service.call("kept") == 10
+        with pytest.raises(RestoreError, match="1 views of its"):
+            await (service.evict() if how == "evict" else service.move(512))
+        masking.kept.clear()
+        if how == "move":
+            await service.move(512)
+        else:
+            await service.evict()
+            await service.restore()
+        assert await service.call() == 10
+        await service.evict()
+
+
+async def test_it_stays_where_it_is_if_a_table_cannot_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("out of memory")
+
+    async with hosted(TorchService("growing", load=Growing)) as service:
+        await service.restore()
+        assert await service.call(8) == 32
+        with monkeypatch.context() as patched:
+            patched.setattr(Slots, "separate", fails)
+            with pytest.raises(RestoreError, match="a buffer of its module cannot be copied: out of memory"):
+                await service.evict()
+        assert await service.call(8) == 32
+        await service.evict()  # as the manager does from time to time
+
+
+def test_what_a_module_has_made_goes_to_the_host_and_to_its_next_devices() -> None:
+    with FakeTensorMode():  # tensors without bytes, on any device
+        module = nn.Module()
+        module.first, module.second = (nn.Module() for _ in range(2))
+        for part, device in ((module.first, "cuda:0"), (module.second, "cuda:1")):
+            part.register_buffer("weight", torch.empty(4, device=device))
+            part.register_buffer("table", torch.empty(4, device=device), persistent=False)
+        slots = Slots(module)
+        assert not slots.has_made
+        module.first.register_buffer("table", torch.empty(8, device="cuda:0"), persistent=False)
+        module.second.register_buffer("other", torch.empty(8, device="cuda:1"), persistent=False)
+        module.second.register_buffer("small", torch.empty(8), persistent=False)
+        module.second.weight = torch.empty(8, device="cuda:1")
+
+        def devices() -> list[str]:
+            made = module.first.table, module.second.other, module.second.small
+            return [str(each.device) for each in made]
+
+        slots.separate(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)
+        assert devices() == ["cpu", "cpu", "cpu"]
+        assert not slots.replaced
+        slots.separate(lambda _: False, ["cuda:0", "cuda:1"], to_host=True)  # it is tried again
+        register = slots.carried(["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"])
+        assert devices() == ["cpu", "cpu", "cpu"]
+        register()
+        assert devices() == ["cuda:2", "cuda:3", "cpu"]
+        slots.carried(["cuda:2", "cuda:3"], ["cuda:3", "cuda:2"])()  # without the host
+        assert devices() == ["cuda:3", "cuda:2", "cpu"]
 
 
 async def test_a_view_is_found_beside_a_tensor_that_was_replaced() -> None:

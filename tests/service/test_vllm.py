@@ -72,6 +72,15 @@ async def test_no_action_may_put_it_to_sleep(path: str) -> None:
         assert not server.is_paused
 
 
+@pytest.mark.parametrize("path", ["//x/sleep", "//127.0.0.1/sleep?level=1", "///x/sleep"])
+async def test_no_action_may_put_it_to_sleep_by_what_looks_like_another_host(path: str) -> None:
+    async with StandInVllm() as server, hosting(declare(server)) as engine:
+        await engine.restore()
+        with pytest.raises(UsageError, match="is no path: it begins with more than one '/'"):
+            await engine.ask(path, {})
+        assert not server.is_paused
+
+
 async def test_a_server_without_sleep_mode_is_refused() -> None:
     async with StandInVllm(faults=Faults(sleep_status=404)) as server:
         with pytest.raises(ConfigurationError, match="404"):

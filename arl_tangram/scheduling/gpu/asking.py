@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from arl_tangram.model.gpu import Chunk, Seat
-from arl_tangram.scheduling.gpu.claims import Claims
+from arl_tangram.scheduling.gpu.claims import Claim, Claims
 from arl_tangram.scheduling.gpu.places import Places
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Copy, Residency
@@ -31,20 +31,25 @@ class Asking:
         self._residency = residency
         self._claims = claims
         self._troubles = troubles
-        self._nothing: set[tuple[int, bool]] = set()
+        self._nothing: set[tuple[int, bool, tuple[int, ...]]] = set()
         self._nothing_since = -1
 
-    def find(self, request: SeatRequest, now_s: float, upcoming: Sequence[str], *, may_place: bool) -> Seat | None:
+    def find(
+        self, request: SeatRequest, now_s: float, upcoming: Sequence[str], heeds: Callable[[int], bool] | None
+    ) -> Seat | None:
         """Return the best seat for one; see `Seats.find`."""
+        may_place = heeds is None
+        claims = {} if heeds is None else self._claims.heeded(request.action_id, heeds)
+        asked = request.action_id, may_place, tuple(claims)
         lasts = not self._troubles.any(now_s)  # soon after failures, time changes it, too
         if self._nothing_since != self._residency.version or not lasts:
             self._nothing.clear()
             self._nothing_since = self._residency.version
-        elif (request.action_id, may_place) in self._nothing:
+        elif asked in self._nothing:
             return None
-        seat = self._best(request, now_s, upcoming, may_place=may_place)
+        seat = self._best(request, now_s, upcoming, may_place=may_place, closed=tuple(claims.values()))
         if seat is None and lasts and not (may_place and self.spared(request, now_s, upcoming)):
-            self._nothing.add((request.action_id, may_place))
+            self._nothing.add(asked)
         return seat
 
     def spared(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> list[Copy]:
@@ -95,9 +100,9 @@ class Asking:
         upcoming: Sequence[str],
         *,
         may_place: bool = True,
+        closed: Sequence[Claim] = (),
         allowed: Callable[[Chunk], bool] | None = None,
     ) -> Seat | None:
-        closed = () if may_place else self._claims.of_others(request.action_id)
         joining = self._places.join(request, now_s, closed)
         if may_place:
             wishes = self._places.wishes(request, now_s, allowed=allowed)

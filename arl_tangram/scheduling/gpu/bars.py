@@ -3,7 +3,8 @@
 Let them pass, and they may use for ever what has to go for it. Keep them off, and one of them may be what somebody who
 sits there is waiting for; then nobody could go on. Who waits for whom is not looked at: it does both in turn, each time
 for twice as long. So whoever sits there ends at last, whether that takes a call or not, and the one that waits is
-served: after some four times the time that takes without calls, or that it takes to have a claim (`claims`).
+served: after some four times the time that takes without calls, or that it takes to have a claim (`claims`), counted
+from when nobody has waited longer and the calls that were there before it have ended (`scheduling.barring`).
 """
 
 from __future__ import annotations

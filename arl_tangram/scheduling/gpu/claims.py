@@ -10,10 +10,12 @@ idle for it. So it rents and then buys: joins pass it until
 
 Then it claims the chunk that it costs least to wait for, and what has to go there: that drains, and it is placed. What
 can stay beside it is joined as before. It is the rule of the ski rental problem: the time for which it was passed and
-the restores together are at most four times what they would be at best.
+the restores together are at most four times what they would be at best. Calls of running actions pass for longer: they
+are bound for a part of the time (`bars`).
 
-Claims bind only those who come behind somebody that waits to be placed. Who comes before all of them, by priority, say,
-sits where it likes, so that two claims cannot wait for each other.
+A claim binds those who stand behind the one that made it. Who comes before, by priority, say, sits where it likes, so
+that two claims cannot wait for each other. Calls that are barred at a time are bound by other claims, too, for as long
+as that lasts (`scheduling.barring`).
 
 Sources: Liu, Nain and Towsley, On optimal polling policies (Queueing Systems 11, 1992), for serving all who wait first;
 Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (Algorithmica 3, 1988), for renting and buying.
@@ -21,7 +23,7 @@ Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (Algorithmica 3
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -59,16 +61,18 @@ class _Waiter:
         request: what it asks for.
         at_s: when it claims something.
         claim: what it has claimed.
+        has_goal: whether there is anything that it could claim.
         passed: how many have passed it.
         spared: what it has spared, with the count of its uses then, and the time.
     """
 
-    __slots__ = ("at_s", "claim", "passed", "request", "spared")
+    __slots__ = ("at_s", "claim", "has_goal", "passed", "request", "spared")
 
     def __init__(self, request: SeatRequest, at_s: float) -> None:
         self.request = request
         self.at_s = at_s
         self.claim: Claim | None = None
+        self.has_goal = True
         self.passed = 0
         self.spared: dict[Instance, tuple[int, float]] = {}
 
@@ -83,18 +87,31 @@ class Claims:
         self._due_s = inf
 
     def __contains__(self, action_id: int) -> bool:
-        return action_id in self._waiters
+        """Whether an action waits for something that it can claim in time."""
+        waiter = self._waiters.get(action_id)
+        return waiter is not None and waiter.has_goal
 
     def wait(self, request: SeatRequest, restores_s: float, now_s: float) -> None:
-        """An action begins to wait.
+        """An action begins to wait, or goes on: then as one that has waited since it began.
 
         Args:
             request: what it asks for.
             restores_s: the restores that it costs to place it: its own, and those of what goes.
             now_s: the time.
         """
-        waiter = self._waiters[request.action_id] = _Waiter(request, now_s + _PATIENCE * restores_s)
+        waiter = self._waiters.get(request.action_id)
+        if waiter is None:
+            waiter = self._waiters[request.action_id] = _Waiter(request, now_s + _PATIENCE * restores_s)
+        waiter.has_goal = True
         self._due_s = min(self._due_s, waiter.at_s)
+
+    def pause(self, action_id: int) -> bool:
+        """There is nothing that an action could claim until it is said to `wait`; return whether it had claimed any."""
+        waiter = self._waiters.get(action_id)
+        if waiter is None:
+            return False
+        had, waiter.claim, waiter.has_goal = waiter.claim is not None, None, False
+        return had
 
     def forget(self, action_id: int) -> bool:
         """An action waits no more; return whether it had claimed anything."""
@@ -119,7 +136,7 @@ class Claims:
         """Return those who are to claim something now, in order of their waiting."""
         if now_s < self._due_s:
             return []
-        waiting = [waiter for waiter in self._waiters.values() if waiter.claim is None]
+        waiting = [waiter for waiter in self._waiters.values() if waiter.claim is None and waiter.has_goal]
         self._due_s = min([waiter.at_s for waiter in waiting if waiter.at_s > now_s], default=inf)
         return [waiter.request for waiter in waiting if waiter.at_s <= now_s]
 
@@ -141,9 +158,10 @@ class Claims:
             waiter.claim = None
             self._due_s = min(self._due_s, waiter.at_s)
 
-    def of_others(self, action_id: int) -> list[Claim]:
-        """Return what others than this action have claimed."""
-        return [w.claim for waiting, w in self._waiters.items() if waiting != action_id and w.claim is not None]
+    def heeded(self, action_id: int, heeds: Callable[[int], bool]) -> dict[int, Claim]:
+        """Return what others than this action have claimed, by their ids, as far as it heeds them."""
+        claimed = [(other, waiter.claim) for other, waiter in self._waiters.items() if other != action_id]
+        return {other: claim for other, claim in claimed if claim is not None and heeds(other)}
 
     # Sparing.
 

@@ -13,7 +13,7 @@ from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Residency, bits_of
 from arl_tangram.scheduling.gpu.restore_times import RestoreTimes
 from arl_tangram.scheduling.gpu.room import Waiting, room_to_be
-from arl_tangram.scheduling.gpu.victims import PlaceSearch, Placing, Wish
+from arl_tangram.scheduling.gpu.victims import PlaceSearch, Wish
 
 
 class Goal(NamedTuple):
@@ -62,7 +62,7 @@ class Goals:
             cost_s = expected_s + max([other.left_s(now_s) for other in others])
             if best is None or cost_s < best.cost_s:
                 left_s = self._places.left_of_restore_s(copy, now_s)
-                best = Goal(Claim(copy.chunk, None), cost_s, left_s)
+                best = Goal(Claim(copy.chunk, self._leaving(request, copy.chunk)), cost_s, left_s)
         busy_s = self._busy_s(request, now_s)
         wishes = [
             Wish(wish.instance, (chunk,), wish.more_bytes, wish.cost_s + max([busy_s[d] for d in chunk.devices]))
@@ -75,16 +75,18 @@ class Goals:
         if placing is not None and (best is None or placing.cost_s < best.cost_s):
             restored = placing.victims if placing.instance is None else (placing.instance, *placing.victims)
             restores_s = sum([self._restores.expected_s(instance) for instance in restored])
-            claim = Claim(placing.chunk, self._leaving(request, placing))
+            claim = Claim(placing.chunk, self._leaving(request, placing.chunk, placing.victims))
             best = Goal(claim, placing.cost_s, restores_s)
         return best
 
-    def _leaving(self, request: SeatRequest, placing: Placing) -> frozenset[Instance] | None:
+    def _leaving(
+        self, request: SeatRequest, chunk: Chunk, victims: Collection[Instance] = ()
+    ) -> frozenset[Instance] | None:
         """Return what has to go, or not to be used, before an action can sit there; None for all that is there."""
         if request.service is None or self._residency.services[request.service].exclusive:
             return None
-        alone = [copy.instance for copy in self._residency.on(placing.chunk.devices) if copy.exclusive]
-        return frozenset((*placing.victims, *alone))
+        alone = [copy.instance for copy in self._residency.on(chunk.devices) if copy.exclusive]
+        return frozenset((*victims, *alone))
 
     def is_possible(self, request: SeatRequest, kept: Collection[int]) -> bool:
         """Whether an action could ever sit while these actions keep their seats, and all others rise."""

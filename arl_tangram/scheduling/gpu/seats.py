@@ -9,9 +9,9 @@ A `gpu=` body takes a chunk for itself. The rules:
 2. Of all seats the one is taken where the action is expected to end first, with the seconds added that are expected to
    be lost by what goes for it (`places`, `victims`, `eviction`). Several that have to be placed share out what nobody
    uses (`sharing`).
-3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service. Others go on
-   joining what is there, also what is idle and could go for it, until it has waited long enough for that and claims
-   what has to go for it (`claims`).
+3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service; which calls of
+   running actions it bars, and when, is not said here. Others go on joining what is there, also what is idle and
+   could go for it, until it has waited long enough for that and claims what has to go for it (`claims`).
 4. Where a restore has failed is not tried again for a while, and an action gives up if nowhere is left (`troubles`).
 
 A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `restored`, `failed`, `lost`,
@@ -20,7 +20,7 @@ A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat
 from arl_tangram.scheduling.gpu.asking import Asking
@@ -78,7 +78,12 @@ class Seats:
         return self._goals.is_possible(request, kept)
 
     def find(
-        self, request: SeatRequest, now_s: float, *, upcoming: Sequence[str] = (), may_place: bool = True
+        self,
+        request: SeatRequest,
+        now_s: float,
+        *,
+        upcoming: Sequence[str] = (),
+        heeds: Callable[[int], bool] | None = None,
     ) -> Seat | None:
         """Return a seat that an action can take now; None if there is none.
 
@@ -86,14 +91,14 @@ class Seats:
             request: who asks.
             now_s: the time.
             upcoming: the services of those who wait behind it, in order.
-            may_place: whether nobody before it waits to be placed; otherwise it can only join, and not where such a one
-                has claimed it.
+            heeds: None for one that nobody bars: it can be placed, and joins where it likes. For others, which can only
+                join: whether one keeps off what an action, of which the id is given, has claimed.
         """
         self._claim_what_is_due(now_s, upcoming)
-        return self._asking.find(request, now_s, upcoming, may_place=may_place)
+        return self._asking.find(request, now_s, upcoming, heeds)
 
     def arrange(self, requests: Sequence[SeatRequest], now_s: float, upcoming: Sequence[str] = ()) -> list[Seat]:
-        """Return the seats of the first of several before whom nobody waits to be placed; to be taken in this order.
+        """Return the seats of the first of several whom nobody bars; to be taken in this order.
 
         Args:
             requests: who asks, in order.
@@ -104,7 +109,7 @@ class Seats:
         return self._asking.arrange(requests, now_s, upcoming)
 
     def pass_over(self, request: SeatRequest, now_s: float, *, upcoming: Sequence[str] = ()) -> Wait:
-        """Say what an action blocks that has just found nothing, and before whom nobody waits to be placed.
+        """Say what an action blocks that has just found nothing, and whom nobody bars.
 
         If it blocks placing, it claims one in time.
 
@@ -117,7 +122,8 @@ class Seats:
         if action_id not in self._claims or self._troubles.any(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
-                self._forget_claim(action_id)
+                if self._claims.pause(action_id):
+                    self._residency.version += 1
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
                 self._claims.wait(request, goal.restores_s, now_s)
@@ -302,7 +308,7 @@ class Seats:
         for request in self._claims.due(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
-                self._claims.forget(request.action_id)
+                self._claims.pause(request.action_id)
             else:
                 self._claims.claim(request.action_id, goal.claim)
 

@@ -158,6 +158,8 @@ class EngineService:
                 )
         if self._requests.refuses(_as_served(path)):
             raise UsageError(f"{self._name}: {path} is for the scheduler alone")
+        if path.startswith("//"):  # what follows would be taken for a host, and only the rest be asked for
+            raise UsageError(f"{self._name}: {path!r:.100} is no path: it begins with more than one '/'")
         if body.get("stream"):
             raise UsageError(
                 f"{self._name}: call() returns whole answers; for streams use a client of your own on `url`"

@@ -137,11 +137,13 @@ class ModuleBackend:
         """Wait for calls that compute, then let the modules of an instance lie nowhere; nothing is copied.
 
         Raises:
-            RestoreError: views of its memory are still held, by a result or the module itself; or a call does not end.
+            RestoreError: views of its memory are still held, by a result or the module itself; or a call does not end;
+                or a buffer that the module has made cannot be copied to the host.
         """
         instance = self._instances[dop]
         async with instance.changing:
             await instance.idle(self._longest_call_s)
+            await self._separate(instance, to_host=True)
             instance.detach()
             await self._let_go(instance, RestoreError)
 
@@ -158,6 +160,7 @@ class ModuleBackend:
         async with instance.changing:
             instance.hold_back()  # a renewal has let calls begin
             await instance.idle(self._longest_call_s)
+            await self._separate(instance)
             await self._let_go(instance, RestoreError)
             await instance.idle(self._longest_call_s)  # as it was before garbage was collected
             before, written = instance.places, instance.is_written
@@ -272,7 +275,7 @@ class ModuleBackend:
         """Copy an instance from the host to where it is, once nothing computes; calls wait. If that fails, it is lost.
 
         Raises:
-            RestoreError: a call does not end.
+            RestoreError: a call does not end; or a buffer that the module has made cannot be copied.
         """
         instance = self._instances[dop]
         async with instance.changing:
@@ -281,6 +284,7 @@ class ModuleBackend:
             instance.hold_back()
             try:
                 await instance.idle(self._longest_call_s)
+                await self._separate(instance)
                 places = instance.places
                 instance.detach()
                 try:
@@ -292,10 +296,19 @@ class ModuleBackend:
                 instance.admit()
 
     async def _attach(self, instance: ModuleInstance, places: Sequence[Place]) -> None:
-        if instance.tensors <= _AT_ONCE:
+        if instance.tensors <= _AT_ONCE and not instance.has_others:
             instance.attach(places)
         else:
             await self._off_loop(partial(instance.attach, places))
+
+    async def _separate(self, instance: ModuleInstance, *, to_host: bool = False) -> None:
+        """Let nothing that the modules have registered lie in their memory but what is packed there."""
+        if not instance.has_others:
+            return
+        try:
+            await self._off_loop(partial(instance.separate, to_host=to_host))
+        except RuntimeError as error:
+            raise RestoreError(f"service {self.name!r}: a buffer of its module cannot be copied: {error}") from error
 
     def _verifies(self, device: Device) -> bool:
         verify = self._declared.verify

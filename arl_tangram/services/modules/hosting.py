@@ -26,7 +26,10 @@ def load(function: Callable[..., object], what: str, dops: Sequence[int]) -> dic
         ConfigurationError: it raises, or returns something that cannot be hosted.
     """
     if takes_dop(function):
-        return {dop: load_module(function, what, dop) for dop in dops}
+        loads: dict[int, Loaded] = {}
+        for dop in dops:
+            loads[dop] = load_module(function, what, dop, loads)
+        return loads
     return dict.fromkeys(dops, load_module(function, what, None))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -39,6 +40,7 @@ class ModuleInstance:
         self._copies = tuple(copies)
         self._packings: tuple[Packing, ...] = tuple(packing for copy in copies for packing in copy.packings)
         self._slots = tuple(Slots(copy.module) for copy in copies)
+        self._devices: tuple[str, ...] = ()  # where it was attached last
         self._refusals = [self._refuse_calls(module) for module in self.modules]
         self._computing = 0
         self._idle = asyncio.Event()
@@ -63,18 +65,45 @@ class ModuleInstance:
 
     def attach(self, places: Sequence[Place]) -> None:
         """Let the modules lie in places that hold their bytes; if that fails, they lie nowhere."""
+        devices = tuple(place.device.torch_name for place in places)
         try:
             for packing, place in zip(self._packings, places, strict=True):
                 assert place.region is not None
                 packing.attach(place.device.view(place.region))
+            for slots in self._slots:
+                slots.put_back()
+            befores = self._by_copy(self._devices or devices)
+            carried = [
+                slots.carried(before, now)
+                for slots, before, now in zip(self._slots, befores, self._by_copy(devices), strict=True)
+            ]
         except BaseException:
             self.detach()
             raise
-        for slots in self._slots:
-            slots.put_back()
+        for register in carried:
+            register()
         for refusal in self._refusals:
             refusal.remove()
-        self.places, self.spoiled = tuple(places), False
+        self.places, self._devices, self.spoiled = tuple(places), devices, False
+
+    @property
+    def has_others(self) -> bool:
+        """Whether a module has others in place of its parameters and buffers, or buffers that it has made itself."""
+        return any(slots.replaced or slots.has_made for slots in self._slots)
+
+    def separate(self, *, to_host: bool) -> None:
+        """Let nothing that its modules have registered lie in its memory but what is packed there.
+
+        Blocks; while nothing computes.
+
+        Args:
+            to_host: bring the buffers that they have made themselves to the host; `attach` brings them back.
+
+        Raises:
+            RuntimeError: one of those cannot be copied.
+        """
+        for slots, copy, devices in zip(self._slots, self._copies, self._by_copy(self._devices), strict=True):
+            slots.separate(copy.has, devices, to_host=to_host)
 
     def detach(self) -> int:
         """Let the modules lie nowhere; return how many views of their memory somebody else holds."""
@@ -138,6 +167,10 @@ class ModuleInstance:
         except TimeoutError:
             calls = f"{self._computing} calls" if self._computing > 1 else "a call"
             raise RestoreError(f"service {self.name!r}: {calls} computed for {limit_s:g} s and longer") from None
+
+    def _by_copy(self, devices: Sequence[str]) -> list[Sequence[str]]:
+        ends = list(accumulate(len(copy.packings) for copy in self._copies))
+        return [devices[begin:end] for begin, end in pairwise([0, *ends])]
 
     def _refuse_calls(self, module: torch.nn.Module) -> torch.utils.hooks.RemovableHandle:
         name = self.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, cast
 from weakref import WeakSet, WeakValueDictionary
@@ -38,6 +38,10 @@ class Loaded:
         """Whether it is on several devices at once, and not copied to each."""
         return len(self.packings) > 1
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor, of whomever, lies in memory that it has, or had."""
+        return any(packing.has(tensor) for packing in self.packings)
+
     def copy(self) -> Loaded:
         """Return a copy that shares the packed bytes. Only while it is detached: then there is little to copy."""
         module = copy.deepcopy(self.module)
@@ -55,8 +59,16 @@ def takes_dop(load: Callable[..., object]) -> bool:
     return any(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
 
 
-def load_module(load: Callable[..., object], what: str, dop: int | None) -> Loaded:
+def load_module(
+    load: Callable[..., object], what: str, dop: int | None, earlier: Mapping[int, Loaded] | None = None
+) -> Loaded:
     """Call `load`, with `dop` unless that is None, freeze what it returns, and plan how to pack it.
+
+    Args:
+        load: of the user.
+        what: begins messages.
+        dop: its argument.
+        earlier: what it has returned for other dops.
 
     Raises:
         ConfigurationError: it raises, or returns something that cannot be hosted; the message begins with `what`.
@@ -66,6 +78,7 @@ def load_module(load: Callable[..., object], what: str, dop: int | None) -> Load
     except BaseException as error:  # SystemExit, too: it is not for `load` to end the program
         raise ConfigurationError(f"{what}: load raised {type(error).__name__}: {error}") from error
     module, parts = _taken_apart(returned, what, dop)
+    _refuse_shared(module, f"{what}: load({dop})", earlier or {})
     if module in _hosted:
         raise ConfigurationError(f"{what}: load returned a module that is, or was, hosted already, not a new one")
     groups = _groups(module, parts, what)
@@ -117,6 +130,18 @@ def _taken_apart(returned: object, what: str, dop: int | None) -> tuple[torch.nn
     if len(found) != dop or len({id(part) for part in found}) != dop or any(part not in inside for part in found):
         raise ConfigurationError(f"{what}: load({dop}) must return {dop} different submodules of its module as parts")
     return module, cast("list[torch.nn.Module]", found)
+
+
+def _refuse_shared(module: torch.nn.Module, what: str, earlier: Mapping[int, Loaded]) -> None:
+    """Check that the modules of a service share no tensor: the instances of two dops are in two places."""
+    tensors = named_tensors(module)
+    for dop, loaded in earlier.items():
+        there = {id(tensor) for tensor in named_tensors(loaded.module).values()}
+        if shared := next((name for name, tensor in tensors.items() if id(tensor) in there), None):
+            raise ConfigurationError(
+                f"{what} returned {shared!r}, which load({dop}) has returned, too; for each dop, a module of its own "
+                f"is needed, which shares no tensor with the others"
+            )
 
 
 def _claim(module: torch.nn.Module, what: str) -> None:

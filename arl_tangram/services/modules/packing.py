@@ -150,6 +150,14 @@ class Packing:
             now = self._memory.held - sum(tensor.data_ptr() == address for tensor, address in there)
         return now + sum(memory.held for memory in self._before)
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor, of whomever, lies in memory that the tensors have, or had."""
+        if tensor.layout is not torch.strided:
+            return False
+        there = [*self._before, self._memory] if self._memory is not None else self._before
+        storage = tensor.untyped_storage()
+        return any(memory.own.untyped_storage()._cdata == storage._cdata for memory in there)
+
     @property
     def written(self) -> tuple[str, ...]:
         """The names of the tensors that something has written to, or let lie elsewhere, since they were attached."""

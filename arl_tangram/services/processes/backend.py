@@ -32,6 +32,7 @@ from arl_tangram.uninterrupted import in_thread, unstoppable
 
 _CONNECT_LIMIT_S = 10.0
 _NOTICED_S = 0.5  # within which a death is noticed that has broken off a connection
+_BACK_S = 1.0  # that a driver may take for the memory of one that has died, before its calls are told
 _KEPT_IDLE_S = 2.0  # below the 5 s after which many servers close a connection that nobody uses
 
 
@@ -127,7 +128,8 @@ class ProcessBackend:
             RestoreError: it ended, or was not healthy in time; nothing of it is left.
             StillHeldError: the same, and something of it cannot be killed now, or its memory did not become free.
         """
-        memory = ServerMemory([place.device.name for place in places], self._memory_of)
+        most = bytes_of_gib(self._declared.gpu_gib, self.name, ConfigurationError)
+        memory = ServerMemory([place.device.name for place in places], self._memory_of, most=most)
         async with memory.turn():
             await self._start(dop, self._prepared(dop, places, memory))
 
@@ -235,12 +237,13 @@ class ProcessBackend:
 
     async def _bury(self, dop: int, instance: _Instance) -> None:
         """Kill what a server that died by itself has left, then tell, unless somebody wants it ended meanwhile."""
-        is_gone = await instance.server.stop(0)
-        instance.memory.lost()
+        left: str | None = "something of it cannot be killed now"
+        if await instance.server.stop(0) and not instance.is_ending:
+            left = await instance.memory.lost(min(_BACK_S, self._declared.settle_s))
         if not instance.is_ending:
             words = ended_words(f"{self.name}/{dop}", instance.server)
-            if not is_gone:  # the manager asks for it to be evicted from time to time
-                self._tell(dop, StillHeldError(f"{words}; something of it cannot be killed now"))
+            if left is not None:  # the manager asks for it to be evicted from time to time
+                self._tell(dop, StillHeldError(f"{words}; {left}"))
                 return
             self._forget(dop, instance)
             self._tell(dop, ServiceLostError(words))

@@ -75,10 +75,11 @@ class RunningServer:
         self._loop.check()
         if self._is_over:
             raise EvictedServiceError(f"{what}: the action that had this service has ended")
-        if not isinstance(cast(object, path), str) or not path.startswith("/"):
+        # What follows "//" would be taken for a host, and only the rest be asked for.
+        if not isinstance(cast(object, path), str) or not path.startswith("/") or path.startswith("//"):
             raise UsageError(
-                f"{what}: call() takes a path of the server, which begins with '/', and what is sent to it as JSON; "
-                f"not {path!r:.100}"
+                f"{what}: call() takes a path of the server, which begins with one '/', and what is sent to it as "
+                f"JSON; not {path!r:.100}"
             )
         method = method or ("GET" if body is None else "POST")
         try:

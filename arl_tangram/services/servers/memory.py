@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,8 @@ import anyio
 import anyio.to_thread
 
 MemoryOf = Callable[[str], int]  # the bytes that are free on the device with this name
+
+_logger = logging.getLogger(__name__)
 
 _STEP_S = 0.05
 # Drivers round, and other processes allocate a little: what is missing of the expectation without being a lie.
@@ -40,13 +43,15 @@ class Meter:
 
     Args:
         devices: their names.
-        memory_of: what is free on one; may block, and may raise `OSError`. None if it cannot be measured.
+        memory_of: what is free on one; may block. While it raises, nothing can be measured: without a word if it raises
+            `OSError`, else a warning is logged, once. None if nothing can be measured.
     """
 
     def __init__(self, devices: Sequence[str], memory_of: MemoryOf | None) -> None:
         self._devices = tuple(devices)
         self._memory_of = memory_of
         self._limiter = anyio.CapacityLimiter(1)
+        self._has_warned = False
 
     @property
     def measures(self) -> bool:
@@ -94,8 +99,13 @@ class Meter:
 
         def measured() -> tuple[int, ...] | None:
             try:
-                return tuple(memory_of(name) for name in self._devices)
+                return tuple(int(memory_of(name)) for name in self._devices)
             except OSError:
+                return None
+            except Exception as error:
+                if not self._has_warned:
+                    self._has_warned = True
+                    _logger.warning("the memory of %s cannot be measured", ", ".join(self._devices), exc_info=error)
                 return None
 
         return await anyio.to_thread.run_sync(measured, limiter=self._limiter)

@@ -83,7 +83,11 @@ def test_gpus_are_powers_of_two_up_to_8(gpu: int | Elastic, gpus: tuple[int, ...
     assert not isinstance(gpu, Elastic) or (isinstance(cost.gpu, Elastic) and cost.gpu.speedup == gpu.speedup)
 
 
-@pytest.mark.parametrize("gpu", [3, 16, Elastic(1, 3), Elastic(3, 4), Elastic(1, 16), Elastic.of(1, 3, 4)], ids=repr)
+@pytest.mark.parametrize(
+    "gpu",
+    [3, 16, Elastic(1, 3), Elastic(3, 4), Elastic(1, 16), Elastic.of(1, 3, 4), Elastic.of(1, 2, 3, 4)],
+    ids=repr,
+)
 def test_other_numbers_of_gpus_are_refused(gpu: int | Elastic) -> None:
     with pytest.raises(DefinitionError, match=r"m:f: gpu"):
         declare_cost("m:f", gpu=gpu)

@@ -49,6 +49,15 @@ def test_of_admits_exactly_its_units() -> None:
     assert Elastic.of(1, 2, speedup=Linear()).speedup == Linear()
 
 
+def test_of_is_exact_and_equals_a_range_with_the_same_units() -> None:
+    exact, admitted = Elastic.of(1, 2, 3), Elastic(1, 3)
+    assert exact == admitted
+    assert hash(exact) == hash(admitted)
+    for elastic in (exact, copy.copy(exact), pickle.loads(pickle.dumps(exact))):
+        assert elastic.exact
+    assert not pickle.loads(pickle.dumps(admitted)).exact
+
+
 def test_numbers_of_numpy_become_plain_units() -> None:
     for elastic in (Elastic(np.int64(1), np.int64(4)), Elastic.of(np.int64(2), np.int32(4))):  # type: ignore[arg-type]
         assert {type(units) for units in elastic.options} == {int}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from arl_tangram.errors import InfeasibleError
@@ -14,8 +16,9 @@ from property.test_seated_core import World
 A = Instance("a", 1)
 
 
-def service(name: str, size: int = 8, places: int = 1) -> HostedService:
-    return HostedService(name, ((1, Footprint(size, size)),), ((1, 1.0),), places)
+def service(name: str, size: int = 8, places: int = 1, on: int | None = None) -> HostedService:
+    chunks = () if on is None else ((1, Chunk(on, 1)),)
+    return HostedService(name, ((1, Footprint(size, size)),), ((1, 1.0),), places, chunks=chunks)
 
 
 def submitted(world: World, name: str, parent: int | None = None) -> int:
@@ -138,6 +141,154 @@ def test_calls_do_not_keep_one_that_came_long_before_from_a_restore(victim_is_ca
     end(world, victim)
     go_on(world)
     assert set(calls) & world.running.keys(), "then it is their turn"
+
+
+@pytest.mark.parametrize("victim_is_called", [True, False])
+def test_calls_of_earlier_callers_do_not_keep_one_from_a_restore(victim_is_called: bool) -> None:
+    """Each of two callers that came before it calls again before the other one's call has ended."""
+    world = World(1, [service("x"), service("y", places=2)], "loss")
+    callers = [parent(world), parent(world)]
+    calls = [call_again(world, "y", callers[0])]
+    go_on(world)
+    victim = called(world, "x") if victim_is_called else submitted(world, "x")
+    for turn in range(1, 600):
+        go_on(world)
+        if victim in world.running:
+            break
+        calls.append(call_again(world, "y", callers[turn % 2]))
+        go_on(world)
+        if calls[0] in world.running and len(calls) > 1:
+            world.finish(calls.pop(0))
+    assert victim in world.running, "they have kept it waiting for two minutes"
+    assert world.now < 20
+    end(world, victim)
+    go_on(world)
+    assert set(calls) & world.running.keys(), "then it is their turn"
+
+
+def test_calls_are_barred_by_nobody_who_lacks_something_else() -> None:
+    """It has waited for long, and would bar calls now; but it waits for cores, too."""
+    world = World(1, [service("x"), service("y", places=9), service("z", 1)], "loss")
+    callers = [parent(world), parent(world)]
+    call_again(world, "y", callers[0])
+    go_on(world)
+    assert world.submit(world.demand("x", 0, 2, None))
+    go_on(world)
+    assert world.core.next_wakeup_s() is not None
+    assert world.submit(world.demand(None, 0, 3, None))
+    go_on(world, 1.2)
+    assert world.next_id in world.running
+    call = call_again(world, "z", callers[1])
+    go_on(world, 0.0)
+    assert call in world.running
+
+
+def waits_long(world: World) -> tuple[list[int], int]:
+    """Return two callers, and who waits for a GPU that somebody uses who came before it."""
+    callers = [parent(world), parent(world)]
+    sits(world, "h")
+    waits = submitted(world, "x")
+    go_on(world, 0.0)
+    return callers, waits
+
+
+def test_calls_keep_off_what_others_claim_than_the_one_that_bars_them() -> None:
+    """`x` has waited longest, for another GPU; what calls keep busy has to go for an urgent one that came later."""
+    hosted = [service("h", on=0), service("x", on=0), service("y", places=2, on=1), service("z", on=1)]
+    world = World(2, hosted, "loss")
+    urgent = replace(world.demand(None, 0, 0.1, None), priority=-1)
+    callers, _ = waits_long(world)
+    for _ in callers:
+        world.submit(urgent)
+    go_on(world)
+    callers = [world.next_id - 1, world.next_id]
+    calls = [call_again(world, "y", callers[0])]
+    go_on(world)
+    world.submit(replace(world.demand("z", 0, 0, None), priority=-1))
+    victim = world.next_id
+    for turn in range(1, 300):
+        go_on(world)
+        if victim in world.running:
+            break
+        calls.append(call_again(world, "y", callers[turn % 2]))
+        go_on(world)
+        if calls[0] in world.running and len(calls) > 1:
+            world.finish(calls.pop(0))
+    assert victim in world.running
+    assert world.now < 30
+
+
+def test_what_a_call_has_claimed_that_is_barred_is_used_by_other_calls() -> None:
+    hosted = [service("h", on=0), service("x", on=0), service("y", places=2, on=1), service("z", on=1)]
+    world = World(2, hosted, "loss")
+    callers, _ = waits_long(world)
+    call_again(world, "y", callers[0])
+    go_on(world, 6.5)  # calls pass
+    claims = call_again(world, "z", callers[1])
+    for _ in range(8):
+        go_on(world, 1.0)
+    assert world.seats._claims.heeded(0, claims.__eq__), "it has claimed the GPU"
+    go_on(world, 3.0)  # calls are barred, between 16 and 24 seconds
+    joins = call_again(world, "y", callers[0])
+    go_on(world, 0.0)
+    assert joins in world.running
+    assert claims in world.waiting
+
+
+def test_calls_are_barred_by_one_that_stands_behind_more_of_them_than_are_looked_at_together() -> None:
+    world = World(1, [service("h"), service("x"), service("w", places=200)], "loss")
+    callers, waits = waits_long(world)
+    for _ in range(150):
+        call_again(world, "w", callers[0])
+    go_on(world, 1.2)  # calls are barred, between 1 and 1.5 seconds
+    world.finish(waits - 1)
+    go_on(world, 0.0)
+    assert waits in world.running
+
+
+def test_a_call_is_looked_at_again_when_the_one_that_barred_it_has_a_seat() -> None:
+    world = World(2, [service("h", on=0), service("x", on=0), service("z", on=1)], "loss")
+    callers, waits = waits_long(world)
+    world.now += 1.2  # calls are barred, between 1 and 1.5 seconds
+    call = call_again(world, "z", callers[0])
+    assert not world.decide()
+    world.finish(waits - 1)
+    world.decide()
+    assert waits in world.running
+    assert call in world.waiting
+    at_s = world.core.next_wakeup_s()
+    assert at_s is not None
+    assert at_s < world.now + 0.01
+    world.now = at_s
+    world.decide()
+    assert call in world.running
+    assert world.core.next_wakeup_s() is None
+
+
+def test_who_has_no_place_for_a_moment_has_waited_all_along() -> None:
+    world = World(1, [service("y", places=9), service("x")], "loss")
+    callers = [parent(world), parent(world)]
+    call_again(world, "y", callers[0])
+    go_on(world)
+    submitted(world, "x")
+    for _ in range(17):
+        go_on(world, 1.0)
+    world.core.seating.set_device(0, 5, world.now)
+    go_on(world, 0.0)
+    world.core.seating.set_device(0, 10, world.now)
+    go_on(world, 0.0)
+    call = call_again(world, "y", callers[1])
+    go_on(world, 0.0)
+    assert call in world.waiting, "calls are barred, between 16 and 24 seconds"
+
+
+def call_again(world: World, name: str, caller: int) -> int:
+    """A call of an action that may wait for others that it has called."""
+    call = submitted(world, name, caller)
+    if caller not in world.lent:
+        world.core.lend(caller, world.now)
+        world.lent.add(caller)
+    return call
 
 
 def test_a_call_that_bars_others_is_not_waited_for_by_those_whom_it_waits_for() -> None:
@@ -265,6 +416,26 @@ def test_who_waits_to_be_placed_bars_placing_in_all_calls_of_a_round() -> None:
     assert all(running.pending.id != behind for running in started)
     world.core.finish(user, world.now, 1.0)
     assert waits in [running.pending.id for running in world.core.decide(world.now).started]
+
+
+def test_who_bars_calls_does_so_in_all_calls_of_a_round() -> None:
+    world = World(2, [service("h", on=0), service("x", on=0), service("u", on=0), service("z", on=1)], "loss")
+    caller = parent(world)
+    sits(world, "h")
+    assert world.submit(world.demand("x", 0, 1, None))
+    go_on(world, 0.0)
+    world.now += 1.1
+    world.submit(replace(world.demand("u", 0, 0, None), priority=-1))  # stands before it, and has not waited for long
+    world.decide()
+    call = call_again(world, "z", caller)
+    world.submit(world.demand(None, 0, 2, None))  # cores are planned, so that later calls of the round pass them by
+    for _ in range(600):
+        world.submit(world.demand(None, 0, 0, None))
+    decisions = world.core.decide(world.now)
+    assert decisions.more
+    started = [*decisions.started, *world.core.decide(world.now).started]
+    assert len(started) == 601
+    assert all(running.pending.id != call for running in started)
 
 
 # Who waits no more.

@@ -47,6 +47,7 @@ URL = "http://127.0.0.1:8000"
         ({"probe": "Hello"}, "a Probe is needed"),
         ({"env": {"TOKEN": 3}}, "env= takes {name: text}; that of 'TOKEN' is no text"),
         ({"env": {"A=B": "x"}}, "env= takes {name: text}; 'A=B' is no name"),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "0"}}, "env= must not have CUDA_VISIBLE_DEVICES"),
         ({"env": "TOKEN=x"}, "env= takes {name: text}, not a str"),
         ({"exclusive": 1}, "exclusive= takes True or False"),
         ({"memory_of": 3}, "memory_of= takes a function"),

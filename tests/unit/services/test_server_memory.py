@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,19 @@ async def test_what_cannot_be_measured_is_no_number() -> None:
         assert await meter.free() is None
         assert await meter.freed(None, 100, 5.0) is None
     assert await Meter(["a"], fails).freed((0,), 100, 5.0) is None
+
+
+@pytest.mark.parametrize("told", [KeyError("a"), None, "12 GiB"])
+async def test_what_measures_and_is_wrong_is_told_of_once(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def measure(name: str) -> Any:
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    meter = Meter(["a", "b"], measure)
+    for _ in range(3):
+        assert await meter.free() is None
+    assert [record.getMessage() for record in caplog.records] == ["the memory of a, b cannot be measured"]
 
 
 @pytest.mark.parametrize(("expected", "least"), [(0, 0), (10, 9), (100, 90), (7 * GIB, 7 * GIB - int(0.7 * GIB))])

@@ -58,6 +58,28 @@ def test_a_claim_is_over_when_who_made_it_waits_no_more() -> None:
     assert world.decide() == [joins]
 
 
+def test_who_has_waited_long_claims_at_once_when_there_is_room_for_it_again() -> None:
+    world = world_of(service_of("a", 60, places=99), service_of("big", 90))
+    sits(world, "a")
+    big = world.ask("big")
+    world.decide()
+    world.now = 100.0
+    joins = world.ask("a")
+    assert world.decide() == [], "it has claimed the device"
+    world.set_capacity(0, 80)
+    assert world.decide() == [joins], "for the moment there is nowhere that it could be"
+    for _ in range(2):
+        joins = world.ask("a")
+        assert world.decide() == [joins]
+    world.set_capacity(0, 100)
+    late = world.ask("a")
+    assert world.decide() == [], "it has waited long enough"
+    for action_id in list(world.seated):
+        world.rise(action_id)
+    assert world.decide() == [big]
+    assert late in [request.action_id for request in world.waiting]
+
+
 def test_a_claim_is_over_for_those_who_are_barred_by_another_one() -> None:
     world = world_of(service_of("a", 60, places=99), service_of("big", 90), service_of("huge", 95, restore_s=1e6))
     sits(world, "a")
@@ -95,6 +117,23 @@ def test_who_comes_first_by_priority_joins_what_is_claimed() -> None:
     assert [r.action_id for r in world.waiting if r.service == "a"] == [behind]
 
 
+def test_a_claim_does_not_bind_those_who_come_before_it_though_somebody_bars_them() -> None:
+    services = [service_of("a", 60, places=99), service_of("b", 60)]
+    services += [service_of("c", 60, chunks=[(1, Chunk(0, 1))]), service_of("d", 60, chunks=[(1, Chunk(1, 1))])]
+    world = world_of(*services, devices=2)
+    sits(world, "a")
+    sits(world, "b")
+    assert [chunk for _, chunk in world.seats.resident()] == [Chunk(0, 1), Chunk(1, 1)]
+    world.ask("c")
+    world.decide()
+    world.now = 10.0
+    world.decide()  # c has claimed the first device
+    world.ask("d", priority=-2)
+    before, behind = world.ask("a", priority=-1), world.ask("a")
+    assert world.decide() == [before], "d bars both of them, and waits for the other device"
+    assert behind in [request.action_id for request in world.waiting]
+
+
 def test_an_exclusive_one_that_is_there_claims_its_devices() -> None:
     """It lacks no byte, and yet others that join beside it would keep it from computing for ever."""
     world = world_of(service_of("x", 10, exclusive=True), service_of("a", 10, places=99))
@@ -122,6 +161,27 @@ def test_what_can_stay_beside_what_is_claimed_is_joined() -> None:
     assert world.decide() == [joins], "b has to go, and a has not"
     world.rise(2)
     assert world.decide() == [asks]
+
+
+def test_who_waits_for_an_exclusive_one_to_end_beside_its_own_closes_nothing_else() -> None:
+    services = [
+        service_of("w", 10, dops=(2,), chunks=[(2, Chunk(0, 2))]),
+        service_of("x", 10, exclusive=True, places=9, chunks=[(1, Chunk(0, 1))]),
+        service_of("f", 10, places=9, chunks=[(1, Chunk(1, 1))]),
+    ]
+    world = world_of(*services, devices=2)
+    passes(world, "w")
+    passes(world, "f")
+    user = sits(world, "x")
+    waits = world.ask("w")
+    assert world.decide() == []
+    world.now = 100.0
+    late, joins = world.ask("x"), world.ask("f")
+    assert world.decide() == [joins], "w has claimed that x is not used again, and f is in nobody's way"
+    world.rise(user)
+    assert world.decide() == [waits]
+    world.rise(waits)
+    assert world.decide() == [late]
 
 
 def test_a_body_claims_all_that_is_on_its_devices() -> None:
