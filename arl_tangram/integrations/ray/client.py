@@ -147,7 +147,7 @@ class Shared(Calling):
         if self._remote is None:
             return
         self._is_lost = True
-        self._remote.lost(error)
+        self._remote.lost(error, for_good=self._pump.is_over)
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.lost(error)

@@ -225,11 +225,17 @@ class RemoteDispatcher:
                 case _:
                     pass
 
-    def lost(self, error: TangramError) -> None:
-        """All that was held is lost, and what waits is forgotten: a new session knows nothing of it."""
+    def lost(self, error: TangramError, *, for_good: bool = False) -> None:
+        """All that was held is lost, and what waits is forgotten: a new session knows nothing of it.
+
+        Args:
+            error: what each call ends with.
+            for_good: whether there will be no session any more. What is called then is posted all the same, so that
+                whoever is to send it says here that it is lost, too.
+        """
         held, self._held = list(self._held.values()), {}
         self._demands = Demands()
-        self._is_adrift = True
+        self._is_adrift = not for_good
         self._charges.clear()
         for one in held:
             if one.waits:

@@ -288,6 +288,7 @@ class Pump:
         """Send what was gathered, and listen."""
         self._is_flushing = False
         if self._dead is not None:
+            self._sender = Sender()
             self._on_lost(self._dead)
             return
         link = self._link

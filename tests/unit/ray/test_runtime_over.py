@@ -1,0 +1,61 @@
+"""A client of a shared runtime that has ended: whatever it asks for then ends with an error, at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import arl_tangram as tangram
+from arl_tangram import OwnerLostError, Quota, ShutdownError, TangramError
+from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.testing import FakePool
+from shared_world import SharedWorld, settle
+from virtual_time import virtual
+
+
+@tangram.action(quota={"api": 1})
+async def search(for_s: float = 1.0) -> None:
+    await asyncio.sleep(for_s)
+
+
+@tangram.action(quota={"api": 1}, retries=3, idempotent=True)
+async def again() -> None:
+    await asyncio.sleep(1)
+
+
+@tangram.action(cpu=1)
+async def work() -> None:
+    await asyncio.sleep(1000)
+
+
+async def rollout(tg: Shared) -> None:
+    async with tg.trajectory():
+        await tg.run(work)
+
+
+@virtual
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_what_is_called_after_the_end_of_the_runtime_fails_at_once(is_closed: bool) -> None:
+    error: type[TangramError] = ShutdownError if is_closed else OwnerLostError
+    shared = SharedWorld(Quota("api", concurrency=1), nodes={"a": [FakePool(cores=4, memory_gib=16)]})
+    async with shared, shared.client() as tg:
+        begun = [asyncio.ensure_future(some) for some in (tg.run(search, 1000.0), tg.run(search), rollout(tg))]
+        await settle()
+        if is_closed:
+            await shared.owner.aclose()
+        else:
+            shared.host.kill(for_good=True)
+        async with asyncio.timeout(10):
+            for one in await asyncio.gather(*begun, return_exceptions=True):
+                assert isinstance(one, error), repr(one)
+        for _ in range(2):
+            for call in (tg.run(search), rollout(tg), tg.drain(), tg.cancel_group("g")):
+                async with asyncio.timeout(1):
+                    with pytest.raises(error):
+                        await call
+            async with asyncio.timeout(60):  # of pauses
+                with pytest.raises(error):
+                    await tg.run(again)
+        await settle()
+        assert tg._pump._sender.last == 0, "nothing is kept that goes nowhere"
