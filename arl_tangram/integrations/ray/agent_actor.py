@@ -8,7 +8,7 @@ import pickle
 
 from arl_tangram.errors import OwnerLostError
 from arl_tangram.integrations.ray.agent import NodeAgent
-from arl_tangram.integrations.ray.answers import raised, valued
+from arl_tangram.integrations.ray.answers import raised, unreadable, valued
 from arl_tangram.integrations.ray.handles import OwnerHandle
 from arl_tangram.integrations.ray.library import connected, off_loop
 from arl_tangram.integrations.ray.placing import Pools
@@ -48,7 +48,13 @@ class AgentActor:
     async def call(self, request: bytes) -> bytes:
         """Do something for a client."""
         agent = await asyncio.shield(self._start) if self._agent is None else self._agent
-        return pickle.dumps(await agent.call(pickle.loads(request)), pickle.HIGHEST_PROTOCOL)
+        try:
+            told = pickle.loads(request)
+        except Exception as error:  # noqa: BLE001 - whatever the classes of the user raise
+            reply = unreadable(error, f"what was asked of node {agent.node!r} cannot be read there")
+        else:
+            reply = await agent.call(told)
+        return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
 
     async def cancel(self, session: str, number: int) -> None:
         """Cancel a call that goes on here."""

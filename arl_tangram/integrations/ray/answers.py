@@ -73,9 +73,17 @@ def unpacked(load: bytes, name: str, node: str) -> tuple[tuple[Any, ...], dict[s
     try:
         args, kwargs = pickle.loads(load)
     except Exception as error:
-        text = f"{error} ({name}: its arguments cannot be made again on node {node!r})"
-        raise RemoteError(type(error).__name__, text, failed(Ending.RAISED, error)[0].traceback) from error
+        raise _unreadable(error, f"{name}: its arguments cannot be made again on node {node!r}") from error
     return args, kwargs
+
+
+def unreadable(error: Exception, what: str) -> AgentReply:
+    """Return the reply of a call that cannot be made again here; it is the caller's to mend."""
+    return raised(_unreadable(error, what))
+
+
+def _unreadable(error: Exception, what: str) -> RemoteError:
+    return RemoteError(type(error).__name__, f"{error} ({what})", failed(Ending.RAISED, error)[0].traceback)
 
 
 def served(value: Any, name: str, node: str) -> AgentReply:

@@ -28,7 +28,7 @@ from arl_tangram.integrations.ray.wire import Command, Event, Shape, Welcome
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.model.quantities import is_name
+from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
@@ -245,7 +245,7 @@ class Shared(Calling):
             raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
         if not is_name(group):
             raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
-        return cast(int, await self._ask("cancel_group", {"group": group}))
+        return cast(int, await self._ask("cancel_group", {"group": plain(group)}))
 
     def set_capacity(self, name: str, capacity: float) -> None:
         """Change what there is of a resource, for all processes; see `Tangram.set_capacity`.
@@ -257,7 +257,7 @@ class Shared(Calling):
             NodeLostError: the node that has it is lost.
         """
         self._check_open()
-        self._look("set_capacity", name=name, capacity=capacity)
+        self._look("set_capacity", name=plain(name) if is_name(name) else name, capacity=capacity)
 
     def statistics(self) -> Statistics:
         """Return what waits, what runs, and what is used of each resource right now, by all processes.

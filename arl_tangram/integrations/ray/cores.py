@@ -14,6 +14,7 @@ from arl_tangram.integrations.ray.remote_lease import RemoteLease
 from arl_tangram.integrations.ray.sandbox import RemoteSandbox
 from arl_tangram.integrations.ray.wire import LeaseTold, NodeOffer, Shape
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least
+from arl_tangram.model.quantities import plain
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import Dimension, resource_of
 
@@ -149,6 +150,7 @@ class RemoteCores:
         calls = self._calls_of(node)
         number = calls.new_number()
         try:
+            image = None if image is None else plain(image)
             arguments = {"sandbox": number, "image": image, "memory_bytes": memory_bytes}
             sandbox_id = await calls.do("create", arguments)
         except BaseException:

@@ -312,11 +312,13 @@ class Pump:
         try:
             async with asyncio.timeout(frame.wait_s + link.beat_s):
                 answer = await self._line.exchange(frame)
-        except Exception as error:
+        except (LineError, TimeoutError) as error:
             _is_back(link, frame)
             self._failed(link, error)
-            if not isinstance(error, (LineError, TimeoutError)):
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever the classes of the user raise
+            _is_back(link, frame)
+            if self._link is link:  # to send it again is in vain: nothing that was posted would ever get out
+                self._lose(LeaseLostError(f"a frame cannot be sent, or its answer cannot be read: {error!r}"))
         else:
             _is_back(link, frame)
             self._answered(link, answer, sent_s)

@@ -14,6 +14,7 @@ from arl_tangram.integrations.ray.folders import fetch_folder, send_folder
 from arl_tangram.integrations.ray.remote_lease import RemoteLease
 from arl_tangram.managers.arguments import check_command, check_path
 from arl_tangram.managers.manager import no_cores
+from arl_tangram.model.quantities import plain
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import settled, unstoppable
 
@@ -81,10 +82,10 @@ class RemoteSandbox:
         if self._lease is None or self._lease.is_over:
             raise UsageError(no_cores(self._id))
         arguments = {
-            "argv": list(argv),
+            "argv": [plain(word) for word in argv],
             "stdin": bytes(stdin),
-            "cwd": cwd,
-            "env": dict(env) if env else None,
+            "cwd": plain(cwd),
+            "env": {plain(name): plain(text) for name, text in env.items()} if env else None,
             "timeout": timeout,
             "max_output_bytes": max_output_bytes,
             "spill": bool(spill),
@@ -97,13 +98,14 @@ class RemoteSandbox:
         if not isinstance(cast(object, data), (bytes, bytearray, memoryview)):
             raise TypeError(f"write_file takes bytes, not {type(data).__name__}; encode text first: text.encode()")
         self._check()
-        await self.calls.do("write_file", {"sandbox": self.number, "path": path, "data": bytes(data)})
+        await self.calls.do("write_file", {"sandbox": self.number, "path": plain(path), "data": bytes(data)})
 
     async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
         """Return the content of a file; see `Sandbox.read_file`."""
         check_path(path)
         self._check()
-        content = await self.calls.do("read_file", {"sandbox": self.number, "path": path, "max_bytes": max_bytes})
+        arguments = {"sandbox": self.number, "path": plain(path), "max_bytes": max_bytes}
+        content = await self.calls.do("read_file", arguments)
         return cast(bytes, content)
 
     async def put_dir(self, source: str | os.PathLike[str], path: str) -> None:
