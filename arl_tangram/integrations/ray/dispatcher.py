@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,8 @@ from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.events import Event as Happening
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
+
+_logger = logging.getLogger(__name__)
 
 
 class RemoteDispatcher:
@@ -204,26 +207,34 @@ class RemoteDispatcher:
     # What the owner tells.
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Tell those who wait; what is about something that is over is ignored."""
+        """Tell those who wait; what is about something that is over is ignored.
+
+        What goes wrong with one event is not the end of those behind it, as none of them comes again.
+        """
         for event in events:
-            if isinstance(event, Reshaped):
-                self._reshape(event.shape)
-                continue
-            match event:
-                case Granted(local):
-                    self._with(local, partial(self._granted, event))
-                case Admitted(local, queued_s, node):
-                    self._with(local, partial(self._admitted, queued_s, node))
-                case Expired(local):
-                    self._with(local, lambda held: self._forgotten(held).waiter.expired())
-                case Refused(local, error):
-                    self._with(local, partial(self._refused, error))
-                case CalledOff(local, error):
-                    self._with(local, partial(self._called_off, error))
-                case Resumed(local, number, failure):
-                    self._with(local, partial(self._resumed, number, failure))
-                case _:
-                    pass
+            try:
+                self._tell(event)
+            except Exception:
+                _logger.exception("%s failed in a shared runtime", type(event).__name__)
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case Reshaped(shape):
+                self._reshape(shape)
+            case Granted(local):
+                self._with(local, partial(self._granted, event))
+            case Admitted(local, queued_s, node):
+                self._with(local, partial(self._admitted, queued_s, node))
+            case Expired(local):
+                self._with(local, lambda held: self._forgotten(held).waiter.expired())
+            case Refused(local, error):
+                self._with(local, partial(self._refused, error))
+            case CalledOff(local, error):
+                self._with(local, partial(self._called_off, error))
+            case Resumed(local, number, failure):
+                self._with(local, partial(self._resumed, number, failure))
+            case _:
+                pass
 
     def lost(self, error: TangramError, *, for_good: bool = False) -> None:
         """All that was held is lost, and what waits is forgotten: a new session knows nothing of it.

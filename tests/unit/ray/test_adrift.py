@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from arl_tangram.errors import LeaseLostError, OwnerLostError
+from arl_tangram.errors import InfeasibleError, LeaseLostError, OwnerLostError
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
-from arl_tangram.integrations.ray.wire import Command, Declare, Shape, Submit
+from arl_tangram.integrations.ray.wire import Command, Declare, Granted, Refused, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension
 from virtual_time import virtual
@@ -31,6 +31,19 @@ class Waits:
 
     def shut_down(self) -> None:
         raise AssertionError("not closed")
+
+
+@virtual
+async def test_what_goes_wrong_with_one_event_is_not_the_end_of_those_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    remote = RemoteDispatcher(lambda _: None, Shape(1, (CPU,), ()), call_off=lambda *_: None, on_shape=lambda _: None)
+    waiters = [Waits(), Waits()]
+    for number, waiter in enumerate(waiters, 1):
+        remote.submit(PendingAction(number, Demand("search", ((0, 1),), dimensions=1), remote.time()), waiter)
+    remote.tell([Granted(1, 0.0, 7, 0, 0.0, None, 0), Refused(2, InfeasibleError("too much"))])  # it has no 8th place
+    assert isinstance(waiters[1].error, InfeasibleError)
+    assert "Granted" in caplog.text
 
 
 @virtual

@@ -26,6 +26,7 @@ from arl_tangram.integrations.ray.wire import (
     NodeCapacity,
     NodeReady,
     Reshaped,
+    Resize,
     Roster,
     SessionEnded,
     Shape,
@@ -91,6 +92,17 @@ async def test_an_agent_that_is_refused_leaves_nothing() -> None:
     with pytest.raises(VersionMismatchError):
         async with node(pool, owner=Refusing()):
             pass
+
+
+@virtual
+async def test_what_goes_wrong_with_one_word_of_the_owner_is_not_the_end_of_those_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = ScriptedOwner()
+    async with node(FakePool(cores=4), owner=owner):
+        owner.tell(Resize("of another node", 1000), EndSession("client-1"))
+        assert await owner.until(SessionEnded) == SessionEnded("client-1")
+    assert "Resize" in caplog.text
 
 
 @virtual
