@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher
@@ -25,6 +25,7 @@ from arl_tangram.trace.report import render
 from arl_tangram.trace.summary import Summary
 
 _MOST_DEMANDS = 10_000
+_PLENTY = 1 << 50
 
 
 class Decider:
@@ -128,11 +129,29 @@ class Decider:
             raise NodeLostError(f"node {node.offer.name!r} is lost, and nobody there can change its capacity")
         node.session.tell(Resize(name, units))
 
-    def keep_capacity(self, dimension: Dimension) -> None:
-        """Let a dimension have what an earlier owner had set."""
-        index = self.core.topology.index.get(dimension.name)
-        if index is not None and self.core.topology.dimensions[index].capacity != dimension.capacity:
-            self.dispatcher.set_capacity(index, dimension.capacity)
+    @contextmanager
+    def plenty(self, kept: Iterable[Dimension]) -> Iterator[None]:
+        """Let there be plenty while what is held is taken over: of some there may be less by now than is held.
+
+        Args:
+            kept: what an earlier owner had. Afterwards there is as much of quotas and the like, as it may have been
+                set; nodes say themselves what they have, and a breaker begins anew.
+        """
+        topology = self.core.topology
+        given = [
+            (i, d) for i, d in enumerate(topology.dimensions) if d.window_s is None and not topology.seats >> i & 1
+        ]
+        units = {dimension: known.capacity for dimension, known in given}
+        for known in kept:
+            dimension = topology.index.get(known.name)
+            if dimension is not None and not is_breaker(known.name) and not self._nodes.mask >> dimension & 1:
+                units[dimension] = known.capacity
+        for dimension, _ in given:
+            self.dispatcher.set_capacity(dimension, _PLENTY)
+        yield
+        for dimension, capacity in units.items():
+            if self.core.topology.dimensions[dimension].capacity != capacity:
+                self.dispatcher.set_capacity(dimension, capacity)
 
     def keep_version(self, version: int) -> None:
         """Let the shape be a later one than that of an earlier owner."""

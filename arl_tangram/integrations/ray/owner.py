@@ -204,7 +204,7 @@ class Owner:
         """All is known that is held: decide from now on."""
         recovering = self._recovering
         assert recovering is not None
-        if not recovering.order():  # nobody holds anything, and nodes may still come: as with a first owner
+        if recovering.is_empty:  # nobody holds anything, and nodes may still come: as with a first owner
             self._recovering = None
             return
         recovering.add_lost_nodes()

@@ -1,7 +1,8 @@
 """Rebuild a scheduler core from what the sessions of an owner that died say they hold: by ordinary inputs, pinned.
 
 Everything is submitted again with one place and one number of units to choose from, at the time at which it was
-granted. What cannot start then, as there is too little of something, is refused: nothing is ever granted twice.
+granted. What cannot start then, as there is too little of something, is refused. As what runs may hold more than there
+is by now, where a capacity was lowered, the owner lets there be plenty meanwhile.
 
 Callers come before all others, as what they have lent others may hold; one that has its cores back lends them here,
 too, until those that it has called are there. Rates and budgets come last, in the order of time, so that each unit
