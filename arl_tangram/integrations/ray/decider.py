@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,16 +17,18 @@ from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import Dimension, is_breaker, node_of, resource_of
+from arl_tangram.model.topology import Dimension, Topology, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
 from arl_tangram.trace.report import render
+from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
 
 _MOST_DEMANDS = 10_000
 _PLENTY = 1 << 50
+_logger = logging.getLogger(__name__)
 
 
 class Decider:
@@ -42,7 +45,8 @@ class Decider:
         nodes: that there are; they get their numbers here.
         refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
         on_shape: called when there is more or less of something.
-        order: the names of nodes, as an earlier owner had numbered them.
+        order: the names of nodes, as an earlier owner had numbered them; None if there was none. After one, a trace
+            that cannot be written is no error.
 
     Raises:
         ConfigurationError: the nodes do not go together.
@@ -54,18 +58,18 @@ class Decider:
         nodes: Nodes,
         refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
         on_shape: Callable[[], None],
-        order: Sequence[str] = (),
+        order: Sequence[str] | None = None,
     ) -> None:
         self._setup = setup
         self._nodes = nodes
         self._on_shape = on_shape
         self._demands: dict[Demand, Demand] = {}
-        nodes.settle(order)
+        nodes.settle(order or ())
         seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
         services = [service.name for service in nodes.services()]
         topology = setup.topology(nodes.dimensions(), nodes.cores(), seats, services)
         nodes.made(topology)
-        self._sink = sink_of(setup, topology)
+        self._sink = sink_of(setup, topology) if order is None else _sink_again(setup, topology)
         self._summary = Summary(topology)
         self.core = SchedulerCore(
             topology,
@@ -221,3 +225,12 @@ class Decider:
         self.dispatcher.stop()
         if self._sink is not None:
             await self._sink.aclose()
+
+
+def _sink_again(setup: Setup, topology: Topology) -> Sink | None:
+    """Return where the trace goes after an earlier owner; nowhere if it cannot: what runs matters more."""
+    try:
+        return sink_of(setup, topology)
+    except ConfigurationError:
+        _logger.exception("there is no trace from now on")
+        return None

@@ -103,7 +103,7 @@ class Owner:
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
         if restarted:
-            self._recovering = Recovering(self._nodes, settings.lease_s + self._grace_s, self._recovered)
+            self._recovering = self._new_recovering()
 
     # Sessions begin.
 
@@ -190,7 +190,7 @@ class Owner:
 
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
-        if self._recovering is not None:
+        while self._recovering is not None and self._closed is None:
             await self._recovering.over.wait()
         if self._decider is None:
             await self._keeper.until_ready()
@@ -202,16 +202,22 @@ class Owner:
 
     def _recovered(self) -> None:
         """All is known that is held: decide from now on."""
-        recovering = self._recovering
+        recovering, self._recovering = self._recovering, None
         assert recovering is not None
         if recovering.is_empty:  # nobody holds anything, and nodes may still come: as with a first owner
-            self._recovering = None
             return
+        try:
+            self._take_over(recovering)
+        except Exception:
+            _logger.exception("what was held could not be taken over: it is ended, and then all begins anew")
+            self._take_over_nothing()
+
+    def _take_over(self, recovering: Recovering) -> None:
+        """Let a new scheduler hold what is held."""
         recovering.add_lost_nodes()
         decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
-        self._recovering = None
         for node in self._nodes:
             if node.session is None:
                 self._keeper.lost(node)
@@ -219,7 +225,21 @@ class Owner:
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
 
-    def _new_decider(self, order: Sequence[str] = ()) -> Decider:
+    def _take_over_nothing(self) -> None:
+        """End all sessions of clients, and begin as a first owner does when the nodes have ended what these had."""
+        if self._decider is not None:
+            self._decider.dispatcher.stop()
+        self._decider = self._keeper.decider = None
+        self._holdings.clear()
+        self._recovering = self._new_recovering()
+        for session in self._roster:
+            if session.kind != NODE:
+                self._end(session, LeaseLostError("the owner of the shared runtime was started again, and has failed"))
+
+    def _new_recovering(self) -> Recovering:
+        return Recovering(self._nodes, self._settings.lease_s + self._grace_s, self._recovered)
+
+    def _new_decider(self, order: Sequence[str] | None = None) -> Decider:
         return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
 
     def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +177,19 @@ async def test_a_beginning_that_fails_ends_what_was_held_and_lets_others_begin(m
 
 def _fails(*_: object) -> None:
     raise RuntimeError("a defect")
+
+
+@virtual
+async def test_a_trace_that_cannot_be_written_any_more_ends_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    shared = SharedWorld(Quota("api", concurrency=2), nodes={"a": [FakePool(cores=1)]}, trace=str(folder / "x.jsonl"))
+    async with shared, shared.client() as tg:
+        running = asyncio.ensure_future(tg.run(search, 10.0))
+        await settle()
+        shutil.rmtree(folder)
+        before = shared.decider
+        await restart(shared)
+        await before.aclose()
+        assert await running == "found"
+        assert await tg.run(search, 1.0) == "found"
