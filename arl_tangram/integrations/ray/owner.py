@@ -169,7 +169,7 @@ class Owner:
             self._keeper.ready(session, resume.offer)
         else:
             self._keeper.greeted(session)
-        recovering.node(resume)
+        recovering.node(session, message["name"], resume)
         return session
 
     def _begin_node(self, message: Mapping[str, Any]) -> Session:

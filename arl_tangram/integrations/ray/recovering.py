@@ -62,8 +62,11 @@ class Recovering:
         self._take_shape(resume.shape)
         self._look()
 
-    def node(self, resume: Resume) -> None:
-        """The agent of a node has resumed; the node is among `nodes`."""
+    def node(self, session: Session, name: str, resume: Resume) -> None:
+        """The agent of a node has resumed; the node is among `nodes`, and is told of sessions that others have ended."""
+        for ended, nodes in self._ending.items():
+            session.tell(EndSession(ended))
+            nodes.add(name)
         if resume.sessions is not None:
             self._known.update(resume.sessions)
             self._has_roster = True
