@@ -137,6 +137,8 @@ class RemoteCores:
         """Close all sandboxes; bounded."""
         for sandbox in list(self._sandboxes.values()):
             await sandbox.aclose()
+        for calls in self._calls.values():
+            await calls.aclose()
 
     # What is granted.
 
@@ -154,7 +156,7 @@ class RemoteCores:
             arguments = {"sandbox": number, "image": image, "memory_bytes": memory_bytes}
             sandbox_id = await calls.do("create", arguments)
         except BaseException:
-            calls.tell("close", {"sandbox": number})  # what was lost may be the answer
+            calls.settle("close", {"sandbox": number})  # what was lost may be the answer
             raise
         sandbox = self._sandboxes[number] = RemoteSandbox(sandbox_id, number, node, calls, self._forget)
         return sandbox

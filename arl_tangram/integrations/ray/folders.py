@@ -42,7 +42,7 @@ async def send_folder(calls: AgentCalls, sandbox: int, source: str | os.PathLike
             at += 1
         await calls.do("put_dir", {"transfer": transfer, "sandbox": sandbox, "path": plain(path)})
     except BaseException:
-        calls.tell("forget", {"transfer": transfer})
+        calls.settle("forget", {"transfer": transfer})
         raise
 
 
@@ -64,7 +64,7 @@ async def fetch_folder(calls: AgentCalls, sandbox: int, path: str, target: str |
                 piece = await calls.do("get_piece", {"transfer": transfer, "at": at, "size": PIECE_BYTES})
                 await blocking(partial(stream.write, piece))
         finally:
-            calls.tell("forget", {"transfer": transfer})
+            calls.settle("forget", {"transfer": transfer})
         await blocking(lambda: unpack(_rewound(stream), os.fspath(target), stop))
     finally:
         stream.close()

@@ -17,7 +17,7 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError
 from arl_tangram.integrations.ray.greeting import greeting, read_answer
-from arl_tangram.integrations.ray.lines import LineError, OwnerLine
+from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
 
@@ -27,8 +27,7 @@ BEATS = 6
 """How often in a lease an owner that has nothing to say is heard of."""
 _TURNS = 2
 _GREETING_S = 10.0
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_SHORT_S = 0.05
 _GOODBYE_S = 5.0
 _EARLY_S = 0.001
 
@@ -165,7 +164,7 @@ class Pump:
                 if isinstance(error, LineError) and error.for_good:
                     raise _no_owner(error) from error
                 self._trouble = str(error) or "no answer"
-                await asyncio.sleep(_pause_s(failures))
+                await asyncio.sleep(pause_s(failures))
                 failures += 1
                 continue
             try:
@@ -244,9 +243,9 @@ class Pump:
             return
         self._lease_s = 0.0
         self._bound(self._now() + self._owner_timeout_s)
-        is_short = self._now() < self._begun_s + _FIRST_PAUSE_S  # as if the owner will have none of us
+        is_short = self._now() < self._begun_s + _SHORT_S  # as if the owner will have none of us
         self._short = self._short + 1 if is_short else 0
-        self._spawn(self._join(pause_s=_pause_s(self._short) if self._short else 0.0))
+        self._spawn(self._join(pause_s=pause_s(self._short) if self._short else 0.0))
         self._on_lost(error)
 
     def _die(self, error: TangramError) -> None:
@@ -357,7 +356,7 @@ class Pump:
         self._trouble = str(error) or "no answer"
         link.sent = self._sender.upto
         if self._pause is None:
-            self._pause = self._loop.call_later(_pause_s(link.failures), self._end_pause, context=Context())
+            self._pause = self._loop.call_later(pause_s(link.failures), self._end_pause, context=Context())
         link.failures += 1
 
     def _end_pause(self) -> None:
@@ -387,10 +386,6 @@ def _is_back(link: _Link, frame: ClientFrame) -> None:
         link.listening = False
     else:
         link.exchanging -= 1
-
-
-def _pause_s(failures: int) -> float:
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 10)))
 
 
 def _no_owner(error: LineError) -> OwnerLostError:

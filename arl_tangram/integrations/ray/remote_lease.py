@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from arl_tangram.errors import InfrastructureError
 from arl_tangram.integrations.ray.calls import AgentCalls
 from arl_tangram.integrations.ray.wire import AgentReply, LeaseNow, LeaseTold
 from arl_tangram.managers.manager import ExecUsage
@@ -72,7 +73,7 @@ class RemoteLease:
         if not self._is_over:
             self._is_over = True
             if self._is_told:
-                self._calls.tell("release", self._arguments)
+                self._calls.settle("release", self._arguments)
 
     # For its sandbox.
 
@@ -112,5 +113,8 @@ class RemoteLease:
     async def _clean(self) -> None:
         try:
             await self.do("clean", {}, limit_s=CLEAN_S)
+        except InfrastructureError:
+            self._calls.settle("release", self._arguments)  # which kills, too
+            raise
         finally:
             self._is_over = self._is_cleaned = True

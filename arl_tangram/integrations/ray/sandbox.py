@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import cast
 
 from arl_tangram.errors import InfrastructureError, SandboxLostError, UsageError, WrongLoopError
@@ -20,6 +19,8 @@ from arl_tangram.uninterrupted import settled, unstoppable
 
 CLOSE_S = 60.0
 """Seconds that an agent has to remove a sandbox; a manager bounds that itself."""
+AGAIN_S = 5.0
+"""Seconds to wait for a way to the agent that has failed; after that, nobody waits for the end of the sandbox."""
 
 
 class RemoteSandbox:
@@ -143,6 +144,8 @@ class RemoteSandbox:
         self.check()
 
     async def _close(self) -> None:
-        with suppress(InfrastructureError):  # of a node that is lost, or a session that is over: the agent closes it
+        try:
             await self.calls.do("close", {"sandbox": self.number}, limit_s=CLOSE_S)
+        except InfrastructureError:  # of a session that is over, or a way that is not there now
+            await self.calls.settle_within("close", {"sandbox": self.number}, AGAIN_S)
         self._on_close(self)
