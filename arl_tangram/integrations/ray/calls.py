@@ -107,11 +107,13 @@ class AgentCalls:
 
         It is asked again until there is an answer, whichever it is, or the session is over.
         """
-        self._begin(what, arguments)
+        self._settling.add(self._begin(what, arguments))
 
     async def settle_within(self, what: str, arguments: Mapping[str, Any], limit_s: float) -> None:
         """Do the same, and wait for it, but not for long."""
-        await asyncio.wait([self._begin(what, arguments)], timeout=limit_s)
+        settling = self._begin(what, arguments)
+        self._settling.add(settling)
+        await asyncio.wait([settling], timeout=limit_s)
 
     def end(self, error: TangramError) -> None:
         """End all calls with an error, those that come later, too: the session is over. The first error counts."""
@@ -146,7 +148,6 @@ class AgentCalls:
     def _begin(self, what: str, arguments: Mapping[str, Any]) -> asyncio.Task[None]:
         request = AgentCall(CallId(self._session, next(_numbers)), what, arguments)
         task = asyncio.get_running_loop().create_task(self._settle(request), context=Context())
-        self._settling.add(task)
         task.add_done_callback(self._settled)
         return task
 
