@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher
-from arl_tangram.errors import BackendDownError, ConfigurationError, NodeLostError
+from arl_tangram.errors import BackendDownError, ConfigurationError, InfeasibleError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
@@ -20,6 +20,7 @@ from arl_tangram.model.statistics import DimensionStatistics, Statistics
 from arl_tangram.model.topology import Dimension, Topology, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.feasibility import check_capacity
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
 from arl_tangram.trace.report import render
@@ -102,6 +103,14 @@ class Decider:
                 self._demands.clear()
             return self._demands.setdefault(demand, demand)
         return demand
+
+    def why(self, demand: Demand, error: Exception) -> Exception:
+        """Return why a demand is refused: not that there is too little, if a lost node has enough."""
+        if not isinstance(error, InfeasibleError) or _can_be_met(demand, self.core.topology):
+            return error
+        if not _can_be_met(demand, Topology(self._nodes.capacities(self.core.topology))):
+            return error
+        return NodeLostError(f"{error}, as a node is lost")
 
     # What there is.
 
@@ -188,7 +197,7 @@ class Decider:
         self.shape = replace(
             self.shape,
             version=self.shape.version + 1,
-            dimensions=self.core.topology.dimensions,
+            dimensions=self._nodes.capacities(self.core.topology),
             nodes=self._nodes.offers(),
             lost=self._nodes.lost(),
         )
@@ -225,6 +234,13 @@ class Decider:
         self.dispatcher.stop()
         if self._sink is not None:
             await self._sink.aclose()
+
+
+def _can_be_met(demand: Demand, topology: Topology) -> bool:
+    with suppress(InfeasibleError):
+        check_capacity(demand, topology)
+        return True
+    return False
 
 
 def _sink_again(setup: Setup, topology: Topology) -> Sink | None:

@@ -128,6 +128,12 @@ class NodeKeeper:
 
     # They go.
 
+    def begun(self) -> None:
+        """There is a scheduler from now on: it has to know of nodes that are lost already."""
+        for node in self._nodes:
+            if node.session is None:
+                self.lost(node)
+
     def session_over(self, session: Session) -> None:
         """The session of an agent is over: its node is lost until another begins."""
         self._no_more_greeting(session)

@@ -198,6 +198,7 @@ class Owner:
             raise self._closed
         if self._decider is None:
             self._decider = self._keeper.decider = self._new_decider()
+            self._keeper.begun()
         return self._decider
 
     def _recovered(self) -> None:
@@ -218,9 +219,7 @@ class Owner:
         decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
-        for node in self._nodes:
-            if node.session is None:
-                self._keeper.lost(node)
+        self._keeper.begun()
         for session in self._nodes.alive():
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
@@ -255,6 +254,7 @@ class Owner:
             self._nodes,
             session.tell,
             interned=self._decider.interned,
+            why=self._decider.why,
             breakers=self._decider.breakers,
         )
         return made
@@ -327,7 +327,8 @@ class Owner:
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
         for holdings in self._holdings.values():
             for held in holdings.all():
-                if held.is_admitted and dispatcher.node_of(held.pending.id) == number:
+                is_there = held.is_admitted and dispatcher.node_of(held.pending.id) == number
+                if is_there or (held.lease and node.seated):
                     holdings.call_off(held, error)
 
     # Sessions end.

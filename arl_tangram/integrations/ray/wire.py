@@ -417,7 +417,7 @@ class Shape:
 
     Attributes:
         version: ascends.
-        dimensions: of the owner's topology, in its order.
+        dimensions: of the owner's topology, in its order, with what lost nodes have when they come back.
         nodes: in the order of their numbers.
         quotas: what calls can declare.
         reserved_cores: whole cores that each trajectory holds.

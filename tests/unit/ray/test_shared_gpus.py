@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import ConfigurationError, InfeasibleError, InfrastructureError, RestoreError
+from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, RestoreError
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -136,7 +136,7 @@ async def test_a_node_with_gpus_that_stays_away_is_an_error_for_who_needs_it() -
         shared.lines["g"].is_cut = True
         await agent.aclose()
         await asyncio.sleep(30.0)
-        with pytest.raises(InfeasibleError):
+        with pytest.raises(NodeLostError):
             await tg.run(judge, "three")
 
 
@@ -146,3 +146,19 @@ async def test_two_nodes_with_gpus_are_refused() -> None:
     async with SharedWorld(nodes=nodes) as shared:
         with pytest.raises(ConfigurationError, match="one node"):
             await shared.client().start()
+
+
+@virtual
+async def test_who_has_a_seat_on_a_node_that_is_lost_is_told() -> None:
+    async with world() as shared, shared.client() as tg:
+        there = asyncio.ensure_future(tg.run(judge, "four", 1000.0))
+        await settle(200)
+        shared.lines["g"].is_cut = True
+        before_s = time()
+        with pytest.raises(NodeLostError):
+            await there
+        assert time() - before_s < 12 + 10 + 1
+        shared.lines["g"].is_cut = False
+        await asyncio.sleep(30.0)
+        assert await tg.run(judge, "four") == 4
+        await shared.check_idle()
