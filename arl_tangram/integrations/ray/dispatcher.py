@@ -247,7 +247,10 @@ class RemoteDispatcher:
         held, self._held = list(self._held.values()), {}
         self._demands = Demands()
         self._is_adrift = not for_good
-        self._charges.clear()
+        now_s = self.time()
+        for one in held:
+            if one.running is not None and not one.unused:
+                self._charge(one, now_s)
         for one in held:
             if one.waits:
                 one.waiter.failed(type(error)(str(error)))
@@ -321,6 +324,8 @@ class RemoteDispatcher:
         self._topology = Topology(shape.dimensions)
         self._is_adrift = False
         is_same = [d.name for d in before.dimensions] == [d.name for d in shape.dimensions]
+        if not is_same:
+            self._charges.clear()
         for held in list(self._held.values()):
             if is_same:
                 self._ask_for(held)
@@ -364,6 +369,8 @@ class RemoteDispatcher:
         return Open(held.pending.id, number, held.group, self.time() - held.pending.submitted_at_s)
 
     def _charge(self, held: HeldHere, now_s: float) -> None:
-        """Remember what a call that ends has taken of rates and budgets."""
-        for dimension, units in charges_of(held):
-            self._charges.add(dimension, self._topology.dimensions[dimension], units, held.since_s, now_s)
+        """Remember what a call that ends has taken of rates and budgets: what it has settled beyond its grant as of now."""
+        for dimension, granted, beyond in charges_of(held):
+            known = self._topology.dimensions[dimension]
+            self._charges.add(dimension, known, granted, held.since_s, now_s)
+            self._charges.add(dimension, known, beyond, now_s, now_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from arl_tangram.errors import InfeasibleError, LeaseLostError, OwnerLostError
@@ -31,6 +33,13 @@ class Waits:
 
     def shut_down(self) -> None:
         raise AssertionError("not closed")
+
+
+class Started(Waits):
+    """A waiter that starts."""
+
+    def granted(self, running: RunningAction | None) -> None:
+        pass
 
 
 @virtual
@@ -79,3 +88,38 @@ async def test_what_is_called_without_a_session_is_asked_for_in_the_next_one() -
     with pytest.raises(OwnerLostError, match="the pools are others"):
         raise third.error
     assert said == []
+
+
+@virtual
+async def test_what_was_taken_of_rates_counts_on_when_a_session_is_lost() -> None:
+    shape = Shape(1, (CPU, Dimension("quota:api/calls", 9, 1, 60.0)), ())
+    remote = RemoteDispatcher(lambda _: None, shape, call_off=lambda *_: None, on_shape=lambda _: None)
+    demand = Demand("search", ((1, 2),), dimensions=2)
+
+    def start() -> int:
+        number = remote.new_id()
+        remote.submit(PendingAction(number, demand, remote.time()), Started())
+        remote.tell([Granted(number, 0.0, None, 0, 0.0, None, 0)])
+        return number
+
+    remote.finish(start(), remote.time(), 1.0)
+    more = start()
+    start()
+    await asyncio.sleep(10.0)
+    remote.settle(more, [(1, 5)])
+    remote.lost(LeaseLostError("cut off"))
+    remote.renew(shape)
+    await asyncio.sleep(51.0)
+    assert remote.held().charges == ((1, 3, 51.0),), "of what was settled, those beyond the grant count from then"
+
+
+@virtual
+async def test_charges_of_other_dimensions_are_forgotten() -> None:
+    rate = Dimension("quota:api/calls", 9, 1, 60.0)
+    remote = RemoteDispatcher(lambda _: None, Shape(1, (rate,), ()), call_off=lambda *_: None, on_shape=lambda _: None)
+    remote.submit(PendingAction(1, Demand("search", ((0, 2),), dimensions=1), remote.time()), Started())
+    remote.tell([Granted(1, 0.0, None, 0, 0.0, None, 0)])
+    remote.lost(LeaseLostError("cut off"))
+    assert remote.held().charges
+    remote.renew(Shape(1, (CPU, rate), ()))
+    assert not remote.held().charges
