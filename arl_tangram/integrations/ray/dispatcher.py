@@ -369,7 +369,7 @@ class RemoteDispatcher:
         return Open(held.pending.id, number, held.group, self.time() - held.pending.submitted_at_s)
 
     def _charge(self, held: HeldHere, now_s: float) -> None:
-        """Remember what a call that ends has taken of rates and budgets: what it has settled beyond its grant as of now."""
+        """Remember what a call that ends has taken of rates and budgets, as of now what goes beyond its grant."""
         for dimension, granted, beyond in charges_of(held):
             known = self._topology.dimensions[dimension]
             self._charges.add(dimension, known, granted, held.since_s, now_s)

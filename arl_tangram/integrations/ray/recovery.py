@@ -204,8 +204,9 @@ class _Rebuilding:
         )  # fmt: skip
         if self._submit(part, lambda: self._core.submit(action), at_s) and part.id in self._running:
             spent = {d: units for d, units in demand.fixed if self._is_spent(d)}
-            spent.update((d, units) for d, units in call.settled if d in spent)
-            self._taken += [(at_s, part.id, d, units) for d, units in spent.items()]
+            settled = {d: units for d, units in call.settled if d in spent}
+            self._taken += [(at_s, part.id, d, min(units, settled.get(d, units))) for d, units in spent.items()]
+            self._taken += [(self._now_s, part.id, d, units) for d, units in settled.items() if units > spent[d]]
             return True
         self._let_go(part)
         return False

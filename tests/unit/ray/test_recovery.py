@@ -267,6 +267,20 @@ def test_what_was_settled_counts_and_what_is_unused_comes_back() -> None:
     assert (core.free(0), core.free(1)) == (100, 6)
 
 
+def test_what_was_settled_beyond_a_grant_is_not_free_with_it() -> None:
+    topology = Topology([Dimension(quota_tokens("llm"), 100, 1, 60.0)])
+    told = Told(topology)
+    told.runs(Demand("ask", ((0, 40),), dimensions=1), ran_s=50.0, settled=[(0, 90)])
+    told.runs(Demand("ask", ((0, 40),), dimensions=1), ran_s=50.0, settled=[(0, 10)])
+    core, _ = again(topology, told)
+
+    def used(at_s: float) -> int:
+        core.advance(at_s)
+        return core.used(0)
+
+    assert [used(NOW_S + s) for s in (0, 9.9, 10, 59.9, 60)] == [100, 100, 50, 50, 0]
+
+
 def test_a_call_has_the_key_of_a_quota_that_it_had() -> None:
     topology = Topology([Dimension(quota_calls("llm", key), 1, 1, 60.0) for key in (1, 2)])
     keys = tuple(Demand("ask", ((d, 1),), dimensions=1 << d, keys=(("llm", d),)) for d in (0, 1))
