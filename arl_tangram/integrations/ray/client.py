@@ -86,11 +86,10 @@ class Shared(Calling):
             )
             stack.push_async_callback(pump.aclose)
             welcome = await self._welcomed(pump)
-            assert welcome.shape is not None
             self._reached = reached
-            workshop = self._made(reached, welcome.session, welcome.shape, pump)
+            workshop = self._made(reached, welcome, pump)
             stack.callback(workshop.watch.close)
-            parts = Opened(workshop, welcome.shape.reserved_cores)
+            parts = Opened(workshop, self._dispatcher().shape.reserved_cores)
             parts.closes(stack.pop_all())
         return parts
 
@@ -103,22 +102,25 @@ class Shared(Calling):
                 f"the owner of the shared runtime {self.name!r} has not answered within {self._timeout_s:g} s"
             ) from error
 
-    def _made(self, reached: Reached, session: str, shape: Shape, pump: Pump) -> Workshop:
+    def _made(self, reached: Reached, welcome: Welcome, pump: Pump) -> Workshop:
         def line(node: int) -> AgentLine:
             return reached.agent(self._dispatcher().shape.nodes[node])
 
         def post(command: Command) -> None:
             pump.post(command)
 
+        shape = welcome.shape
+        assert shape is not None
         self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape)
-        self._session = session
+        self._session = session = welcome.session
         here = reached.greeting.get("node_id")
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
-            self._cores = RemoteCores(session, shape, host, line)
+            self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)
             self._cores.on_node_lost = self._on_node_lost
         if any(offer.devices for offer in shape.nodes):
             self._gpus = RemoteGpus(session, shape, line)
+            self._gpus.on_node_lost = self._on_node_lost
         workshop = Workshop(
             self._remote,
             self._cores,
