@@ -79,7 +79,7 @@ def test_a_name_that_is_not_there_is_refused_when_its_time_has_passed_with_what_
     assert 1 <= found["took_s"] < 10
 
 
-def test_to_share_twice_in_a_job_is_to_join_and_another_configuration_is_refused(cluster: RayCluster) -> None:
+def test_case_45_to_share_twice_in_a_job_is_to_join_and_another_configuration_is_refused(cluster: RayCluster) -> None:
     found = told_by(cluster, "share_other", "twice")
     assert found["error"] == "ConfigurationMismatchError"
     assert "only here: pool: LocalPool(cores=1" in found["text"]

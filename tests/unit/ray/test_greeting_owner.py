@@ -29,7 +29,7 @@ def world(**options: float) -> SharedWorld:
 
 
 @virtual
-async def test_another_configuration_is_refused_with_what_differs() -> None:
+async def test_case_45_another_configuration_is_refused_with_what_differs() -> None:
     async with world() as shared:
         lines = describe(Tangram(Quota("api", concurrency=3)).setup)
         told = {"fingerprint": fingerprint(lines), "configuration": list(lines)}
