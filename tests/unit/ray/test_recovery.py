@@ -211,7 +211,7 @@ def test_two_that_say_to_have_the_same_turn() -> None:
         assert core.used(0) == MILLI
 
 
-def test_who_is_on_a_gpu_is_lost_and_its_calls_have_no_caller() -> None:
+def test_who_is_on_a_gpu_is_lost_and_has_the_rest_until_it_has_ended() -> None:
     topology = make_topology(cores=4)
     one = make_demand(topology, cpu=1)
     told = Told(topology)
@@ -219,8 +219,13 @@ def test_who_is_on_a_gpu_is_lost_and_its_calls_have_no_caller() -> None:
     called = told.runs(one, parent=seated)
     core, rebuilt = again(topology, told)
     assert "GPU" in why(rebuilt)[0, seated]
-    assert rebuilt.running[rebuilt.ids[0][called]].pending.parent is None
+    assert rebuilt.running[rebuilt.ids[0][called]].pending.parent == rebuilt.ids[0][seated]
     assert core.used(0) == MILLI
+    core.finish(rebuilt.ids[0][called], NOW_S, None)
+    assert core.reclaim(rebuilt.ids[0][seated], NOW_S)
+    assert core.used(0) == MILLI
+    core.finish(rebuilt.ids[0][seated], NOW_S, None)
+    assert core.used(0) == 0
 
 
 def test_units_of_rates_return_when_they_would_have() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, RestoreError
+from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, Quota, RestoreError
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -161,4 +161,43 @@ async def test_who_has_a_seat_on_a_node_that_is_lost_is_told() -> None:
         shared.lines["g"].is_cut = False
         await asyncio.sleep(30.0)
         assert await tg.run(judge, "four") == 4
+        await shared.check_idle()
+
+
+@virtual
+async def test_what_a_seated_call_has_beside_its_seat_is_its_own_until_it_has_ended_after_a_restart() -> None:
+    there = most = 0
+
+    @tangram.action(service="judge", quota={"api": 1})
+    async def judged() -> None:
+        nonlocal there, most
+        there += 1
+        most = max(most, there)
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3.0)  # it tidies up
+            raise
+        finally:
+            there -= 1
+
+    @tangram.action(quota={"api": 1})
+    async def search() -> str:
+        nonlocal most
+        most = max(most, there + 1)
+        return "found"
+
+    nodes = {"a": [FakePool(cores=2)], "g": [FakeGpuPool(FakeService("judge", on_call=len))]}
+    async with SharedWorld(Quota("api", concurrency=1), nodes=nodes, lease_s=12.0) as shared, shared.client() as tg:
+        seated = asyncio.ensure_future(tg.run(judged))
+        await settle(200)
+        waits = asyncio.ensure_future(tg.run(search))
+        await asyncio.sleep(2.0)
+        shared.kill_owner()
+        await asyncio.sleep(0.5)
+        shared.start_owner()
+        with pytest.raises(InfrastructureError):
+            await seated
+        assert await waits == "found"
+        assert most == 1
         await shared.check_idle()
