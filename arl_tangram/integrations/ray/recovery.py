@@ -57,8 +57,8 @@ class Rebuilt:
         ids: for each session, the new ids by its own: of calls that run, of trajectories, and of what waits.
         running: the calls that run, by their new ids; those that have lent have lent again.
         waiting: what waits, in the order in which it is to be submitted now; nothing of it was.
-        refused: what is lost, all that waits for a lost trajectory included. A call that had a seat on a GPU runs all the
-            same, and has what it had beside that until it has ended.
+        refused: what is lost, all that waits for a lost trajectory included. A call that had a seat on a GPU runs
+            nevertheless, with what it had beside that, until it has ended.
     """
 
     ids: tuple[dict[int, int], ...]
