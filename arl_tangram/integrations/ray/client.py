@@ -111,9 +111,9 @@ class Shared(Calling):
 
         shape = welcome.shape
         assert shape is not None
-        self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape)
+        here = str(reached.greeting.get("node_id") or "")
+        self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape, here=here)
         self._session = session = welcome.session
-        here = reached.greeting.get("node_id")
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)

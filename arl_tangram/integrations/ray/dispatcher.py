@@ -10,7 +10,7 @@ from functools import partial
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
-from arl_tangram.errors import InfrastructureError, OwnerLostError, TangramError
+from arl_tangram.errors import InfeasibleError, InfrastructureError, OwnerLostError, TangramError
 from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
@@ -59,6 +59,7 @@ class RemoteDispatcher:
         shape: what there is.
         call_off: ends a call or a trajectory with an error, whether it waits or runs.
         on_shape: is told when there is more or less of something.
+        here: Ray's name of this machine; empty if it is not known.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class RemoteDispatcher:
         *,
         call_off: Callable[[Waiter, TangramError], None],
         on_shape: Callable[[Shape], None],
+        here: str = "",
     ) -> None:
         self.shape = shape
+        self._here = here
         self.time = clock_of(asyncio.get_running_loop())
         self._post = post
         self._call_off = call_off
@@ -100,7 +103,19 @@ class RemoteDispatcher:
         return self._next_id
 
     def check_seat(self, demand: Demand) -> None:
-        """Nothing: the owner refuses what no devices can ever meet."""
+        """Check that a body which has devices to itself runs where they are; the owner refuses what none can meet.
+
+        Raises:
+            InfeasibleError: they are on another machine.
+        """
+        if demand.seat is None or demand.seat.service is not None:
+            return
+        offer = next((offer for offer in self.shape.nodes if offer.devices), None)
+        if offer is not None and (not self._here or offer.node_id != self._here):
+            raise InfeasibleError(
+                f"{demand.name} asks for gpu= and would run on this machine, and the GPUs are on node {offer.name!r}; "
+                "make the call in a process there, or use a service"
+            )
 
     def node_of(self, trajectory: int) -> int:
         """Return the number of the node where a trajectory was admitted."""
