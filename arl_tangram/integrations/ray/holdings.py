@@ -17,6 +17,7 @@ from arl_tangram.errors import (
     OwnerLostError,
     TangramError,
 )
+from arl_tangram.integrations.ray.answers import of_the_library
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.wire import (
     Admitted,
@@ -307,7 +308,9 @@ class Holdings:
         if running.seat is not None:
             held.lease = self._nodes.taken(self.session, running.seat)
         demand = held.pending.demand
-        place = next((n for n, one in enumerate(demand.places) if one is running.pending.demand), None)
+        granted = running.pending.demand  # perhaps with another number of GPUs than in the place
+        of = (granted.keys, granted.node)
+        place = next((n for n, one in enumerate(demand.places) if (one.keys, one.node) == of), None)
         self.tell(Granted(held.local, waited_s, place, running.units, running.expected_s, running.seat, held.lease))
 
     # What runs.
@@ -487,5 +490,5 @@ def _is_within(demand: Demand, dimensions: int) -> bool:
 def _told(error: Exception) -> TangramError:
     """Return an error that the client knows, and that can be sent."""
     if isinstance(error, TangramError):
-        return error
+        return of_the_library(error, InfrastructureError)
     return InfrastructureError(f"the scheduler of the shared runtime failed: {error!r}")

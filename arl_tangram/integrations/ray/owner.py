@@ -176,7 +176,7 @@ class Owner:
         """Let an agent begin; it is the only one of its node, so that the one before it is gone."""
         before = self._nodes.find(message["name"])
         if before is not None and before.session is not None:
-            self._silent(before.session)
+            self._end(before.session, LeaseLostError(f"the agent {before.session.name} has begun anew"))
         session = self._new_session(message)
         self._keeper.greeted(session)
         return session
@@ -260,13 +260,17 @@ class Owner:
         return made
 
     async def _tell_roster(self) -> None:
-        """Let the nodes know of all clients, and one of them at least before any of these is granted anything."""
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything.
+
+        If none of them answers within a beat, they may be lost, or stand still: that holds no client up for longer.
+        """
         told = RosterTold(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
         if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
             try:
-                await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+                beat_s = self._settings.lease_s / BEATS
+                await asyncio.wait(acks, timeout=beat_s, return_when=asyncio.FIRST_COMPLETED)  # one knows: enough
             finally:
                 for ack in acks:
                     ack.cancel()

@@ -71,7 +71,7 @@ class Session:
         first, events = self._sender.unacked()
         if not frame.wait_s:
             self._answered = max(self._answered, first + len(events) - 1)
-            if self._until_acked:
+            if self._until_acked or self._is_news:  # that is too much for one answer
                 self._let_listen_again()
         return OwnerFrame(epoch, first, events, self._receiver.upto)
 

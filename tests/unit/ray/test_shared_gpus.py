@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, Quota, RestoreError
+from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.wire import Event, Granted
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -201,3 +205,34 @@ async def test_what_a_seated_call_has_beside_its_seat_is_its_own_until_it_has_en
         assert await waits == "found"
         assert most == 1
         await shared.check_idle()
+
+
+@virtual
+async def test_a_call_knows_its_key_whatever_number_of_gpus_it_was_granted() -> None:
+    async with world() as shared, shared.client():
+        told: list[Event] = []
+        decider = shared.decider
+        holdings = Holdings(
+            "s", decider.dispatcher, shared.owner._nodes, told.append, interned=decider.interned, why=decider.why
+        )
+        keys = tuple(Demand("train", ((9, 2), (d, 1)), dimensions=1 << d, keys=(("api", d),)) for d in (0, 1))
+        waits = PendingAction(1, Demand("train", (), dimensions=3, places=keys), 0.0)
+        granted = waits._replace(demand=replace(keys[1], fixed=((9, 1), (1, 1))))
+        holdings.granted(Held(holdings, 1, waits), RunningAction(granted, 0, 0.0, 1.0))
+        assert [event.place for event in told if isinstance(event, Granted)] == [1]
+
+
+@virtual
+async def test_errors_of_the_users_own_are_told_in_those_of_the_library() -> None:
+    class OwnError(tangram.InfeasibleError):
+        pass
+
+    async with world() as shared, shared.client() as tg:
+        tg.pause()
+        waits = asyncio.ensure_future(tg.run(judge, "four"))
+        await settle(200)
+        (held,) = next(iter(shared.owner._holdings.values())).all()
+        shared.decider.dispatcher.withdraw(held.pending.id)
+        held.failed(OwnError("not today"))
+        with pytest.raises(InfrastructureError, match="OwnError: not today"):
+            await waits
