@@ -24,7 +24,7 @@ from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, Reach, Reached
 from arl_tangram.integrations.ray.pump import Pump
-from arl_tangram.integrations.ray.wire import Command, Event, Shape, Welcome
+from arl_tangram.integrations.ray.wire import AgentReply, Command, Event, Shape, Welcome
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
@@ -61,6 +61,7 @@ class Shared(Calling):
         self._session = ""
         self._is_lost = False
         self._suspected: dict[int, asyncio.Task[None]] = {}
+        self._asking: dict[asyncio.Task[AgentReply], TangramError | None] = {}
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
@@ -153,6 +154,9 @@ class Shared(Calling):
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.lost(error)
+        for task in self._asking:
+            self._asking[task] = error
+            task.cancel()
 
     def _on_begun(self, welcome: Welcome) -> None:
         """A session begins after another one, or is resumed."""
@@ -231,6 +235,7 @@ class Shared(Calling):
         Raises:
             UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
             ShutdownError: the runtime is closed meanwhile.
+            LeaseLostError, OwnerLostError: the owner does not answer.
         """
         if (inside := _running_action()) is not None:
             raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
@@ -288,12 +293,23 @@ class Shared(Calling):
     async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
         if not self._is_here():
             return await self._doorway.visit(lambda: self._ask(what, arguments))
+        arguments = {**arguments, "said": self._pump.unheard()}
+        task = self._loop.create_task(self._asked(what, arguments), context=Context())
+        self._asking[task] = None
         try:
-            arguments = {**arguments, "said": self._pump.unheard()}
-            reply = await self._reached.owner.ask(self._session, what, arguments)
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+            lost = self._asking.pop(task)
+        if lost is not None:  # an owner that is silent may be so for ever
+            raise type(lost)(str(lost))
+        return result_of(task.result(), what)
+
+    async def _asked(self, what: str, arguments: Mapping[str, Any]) -> AgentReply:
+        try:
+            return await self._reached.owner.ask(self._session, what, arguments)
         except LineError as error:
             raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
-        return result_of(reply, what)
 
     def _look(self, what: str, **arguments: Any) -> Any:
         """Ask the owner, and block for its answer."""

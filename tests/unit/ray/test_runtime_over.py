@@ -1,4 +1,4 @@
-"""A client of a shared runtime that has ended: whatever it asks for then ends with an error, at once."""
+"""A client of a shared runtime that has ended, or is silent: whatever it asks for ends with an error, in bounded time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import OwnerLostError, Quota, ShutdownError, TangramError
+from arl_tangram import LeaseLostError, OwnerLostError, Quota, ShutdownError, TangramError
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
@@ -59,3 +59,22 @@ async def test_what_is_called_after_the_end_of_the_runtime_fails_at_once(is_clos
                     await tg.run(again)
         await settle()
         assert tg._pump._sender.last == 0, "nothing is kept that goes nowhere"
+
+
+@virtual
+async def test_what_asks_an_owner_that_is_silent_ends_with_the_session() -> None:
+    shared = SharedWorld(Quota("api", concurrency=1), nodes={}, lease_s=12.0)
+    async with shared, shared.client() as tg:
+        await settle()
+        shared.line_of(tg).is_cut = True
+        for error in (LeaseLostError, OwnerLostError):  # at the end of its lease, and then of its patience
+            asked = [asyncio.ensure_future(some) for some in (tg.drain(), tg.cancel_group("g"), tg.run(search))]
+            async with asyncio.timeout(61):
+                for one in await asyncio.gather(*asked, return_exceptions=True):
+                    assert type(one) is error, repr(one)
+        shared.line_of(tg).is_cut = False
+        asking = asyncio.ensure_future(tg.drain())
+        await settle()
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert not tg._asking
