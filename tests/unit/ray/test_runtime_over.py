@@ -1,4 +1,4 @@
-"""A client of a shared runtime that has ended, or is silent: whatever it asks for ends with an error, in bounded time."""
+"""A client of a shared runtime that has ended, or is silent: whatever it asks for ends with an error soon."""
 
 from __future__ import annotations
 
