@@ -300,7 +300,7 @@ class Take(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A seat is given back by the owner, as its client never took it."""
+    """A seat is given back, in the order of decisions as `Take`: its call has ended, or waits again."""
 
     lease: int
 
