@@ -13,7 +13,8 @@ from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Owner
 
 NODE = "node"
 _MOST_ENDED = 10_000
-_LATE_S = 1.0
+LATE_S = 1.0
+"""A timer that fires so late tells that this process stood still: what came meanwhile is still to be read."""
 
 
 class Session:
@@ -210,7 +211,7 @@ class Roster:
     def _look(self, session: Session, due_s: float) -> None:
         """See whether a session was silent for too long."""
         now_s = self._loop.time()
-        if now_s - due_s > _LATE_S:  # this process stood still: what came meanwhile is still to be read
+        if now_s - due_s > LATE_S:
             self.heard(session)
         if session.heard_s + self._silence_s > now_s:
             self._watch(session)

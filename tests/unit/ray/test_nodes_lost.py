@@ -11,8 +11,9 @@ from arl_tangram import InfeasibleError, NodeLostError, Quota, current_allocatio
 from arl_tangram.integrations.ray.wire import Declare, Open, Submit
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.testing import FakePool
+from lossy_lines import Way
 from shared_world import SharedWorld, settle
-from virtual_time import virtual
+from virtual_time import VirtualLoop, virtual
 
 
 @tangram.action(cpu=1)
@@ -188,3 +189,23 @@ async def test_a_demand_that_knows_other_dimensions_fails_for_its_own_client_onl
         assert await two.run(search, 1.0) == "found"
         assert await one.run(search, 1.0) == "found"
         await shared.check_idle()
+
+
+@virtual
+async def test_an_owner_that_stood_still_takes_no_node_for_lost() -> None:
+    async with world() as shared, shared.client() as tg:
+        await settle(200)
+        shared.lines["a"].way = lambda: Way((1.0,), 0.0)
+        asked = asyncio.ensure_future(tg._suspect(0))
+        await settle(20)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop._now_s += 5.0
+        await asked
+        await settle(200)
+        assert shared.decider.shape.lost == ()
+        shared.lines["a"].is_cut = True
+        await tg._suspect(0)
+        await settle(200)
+        assert shared.decider.shape.lost == (0,)
+        shared.lines["a"].is_cut = False
