@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from arl_tangram.errors import MissingExtraError, NoSharedRuntimeError
 from arl_tangram.integrations.ray.lines import LineError
@@ -61,7 +61,7 @@ class Library:
 
     Args:
         ray: the module.
-        connection: that was made for this, if there was none.
+        connection: that was made by this library and not by the program; it ends with the last that uses it.
     """
 
     def __init__(self, ray: Any, connection: _Connection | None = None) -> None:
@@ -155,9 +155,14 @@ class Library:
             self._ray.kill(actor, no_restart=True)
 
     def give_up(self) -> None:
-        """End the connection, if it was made for this; idempotent. Blocks."""
-        if self._connection is not None:
-            self._connection.close()
+        """Use the connection no more: it ends if it was made by this library and nothing else uses it. Blocks.
+
+        Idempotent.
+        """
+        with _connecting:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.leave()
 
     async def answer(self, ask: Callable[[], Reference]) -> Any:
         """Call an actor and return what it returns. Cancelling gives up the answer, and nothing there.
@@ -214,7 +219,7 @@ def connected(*, start: bool) -> Library:
     ray = find_ray()
     with _connecting:
         if ray.is_initialized():
-            return Library(ray)
+            return Library(ray, _Connection.join())
         connection = _Connection(ray, None if start else "auto")
         try:
             connection.open()
@@ -231,22 +236,37 @@ class _Connection:
     which goes by threads), so this one lives as long as the connection.
     """
 
+    _present: ClassVar[_Connection | None] = None
+
     def __init__(self, ray: Any, address: str | None) -> None:
         self._ray = ray
         self._address = address
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._over = threading.Event()
+        self._users = 0
         self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
 
     def open(self) -> None:
-        """Connect."""
+        """Connect, for the first that uses it."""
         self._thread.start()
         self._opened.result()
+        self._users = 1
+        _Connection._present = self
 
-    def close(self) -> None:
-        """Disconnect, and end a cluster that was started for this."""
-        self._over.set()
-        self._thread.join()
+    @classmethod
+    def join(cls) -> _Connection | None:
+        """Use the connection of this process, unless it is the program's own."""
+        if cls._present is not None:
+            cls._present._users += 1
+        return cls._present
+
+    def leave(self) -> None:
+        """Use it no more; the last one disconnects, and ends a cluster that was started for it."""
+        self._users -= 1
+        if self._users == 0:
+            _Connection._present = None
+            self._over.set()
+            self._thread.join()
 
     def _run(self) -> None:
         try:
