@@ -163,8 +163,11 @@ class Shared(Calling):
         self._session = welcome.session
         if self._remote is None or welcome.shape is None or not self._is_lost:
             return
+        if not self._remote.renew(welcome.shape):
+            text = "was lost, and its pools are others by now; open the runtime again"
+            self._pump.end(OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}"))
+            return
         self._is_lost = False
-        self._remote.renew(welcome.shape)
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.reopen(welcome.session, welcome.shape)

@@ -10,7 +10,7 @@ from functools import partial
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
-from arl_tangram.errors import InfeasibleError, InfrastructureError, OwnerLostError, TangramError
+from arl_tangram.errors import InfeasibleError, InfrastructureError, TangramError
 from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
@@ -330,23 +330,22 @@ class RemoteDispatcher:
             self._topology = Topology(shape.dimensions)
             self._on_shape(shape)
 
-    def renew(self, shape: Shape) -> None:
+    def renew(self, shape: Shape) -> bool:
         """Take the shape with which another session begins, and ask for what was wanted meanwhile.
 
-        That was resolved by the old shape: it is refused if its dimensions are not those of the new one.
+        Returns:
+            False if its dimensions are others than before, and nothing is taken: what was resolved here, and may be
+            kept by anybody, such as a call that is to be tried again, would mean something else there.
         """
-        before, self.shape = self.shape, shape
+        if [d.name for d in self.shape.dimensions] != [d.name for d in shape.dimensions]:
+            self._charges.clear()
+            return False
+        self.shape = shape
         self._topology = Topology(shape.dimensions)
         self._is_adrift = False
-        is_same = [d.name for d in before.dimensions] == [d.name for d in shape.dimensions]
-        if not is_same:
-            self._charges.clear()
-        for held in list(self._held.values()):
-            if is_same:
-                self._ask_for(held)
-            else:
-                error = OwnerLostError("the owner of the shared runtime was lost, and the pools are others by now")
-                self._forgotten(held).waiter.failed(error)
+        for held in self._held.values():
+            self._ask_for(held)
+        return True
 
     # Commands.
 

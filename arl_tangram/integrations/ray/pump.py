@@ -133,6 +133,10 @@ class Pump:
         """Return a frame with what the owner may not have yet, for whoever asks it otherwise; on the loop."""
         return None if self._link is None else self._frame(self._link, *self._sender.unacked(), 0.0)
 
+    def end(self, error: TangramError) -> None:
+        """Have no session any more: all that is held, or posted from now on, is lost."""
+        self._die(error)
+
     async def aclose(self) -> None:
         """Leave: send what was posted, wait for a few seconds at most until the owner has it, and stop."""
         if self._lease_s and self._dead is None:

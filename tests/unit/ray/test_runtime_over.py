@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import LeaseLostError, OwnerLostError, Quota, ShutdownError, TangramError
+from arl_tangram import LeaseLostError, OwnerLostError, Quota, ShutdownError, Tangram, TangramError
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
@@ -78,3 +79,23 @@ async def test_what_asks_an_owner_that_is_silent_ends_with_the_session() -> None
         asking.cancel()
         await asyncio.wait([asking])
         assert not tg._asking
+
+
+@virtual
+async def test_where_the_pools_are_others_nothing_that_was_resolved_before_is_asked_for() -> None:
+    shared = SharedWorld(Quota("api", concurrency=1), nodes={"a": [FakePool(cores=4, memory_gib=16)]}, lease_s=12.0)
+    async with shared, shared.client() as tg:
+        await settle()
+        before = tg.trajectory(memory_gib=1)
+        shared.kill_owner()
+        await asyncio.sleep(13)
+        trying = asyncio.ensure_future(tg.run(again))
+        waiting = asyncio.ensure_future(tg.run(search))
+        shared.settings = replace(shared.settings, setup=Tangram(Quota("aaa", concurrency=1)).setup)
+        shared.start_owner()
+        for call in (waiting, trying, before.__aenter__(), tg.run(search)):
+            async with asyncio.timeout(60):
+                with pytest.raises(OwnerLostError, match="its pools are others"):
+                    await call
+        state = shared.statistics()
+        assert (state.waiting, state.running, state.trajectories) == (0, 0, 0)
