@@ -220,9 +220,12 @@ class NodeAgent:
             self._clearing = self._spawn(self._clear(error))
 
     async def _clear(self, error: TangramError) -> None:
-        await self._end_all(error)
+        try:
+            await self._end_all(error)
+        except Exception:
+            _logger.exception("node %r could not end all that was on it", self.node)
         self._clearing = None
-        if self._offer is not None and not self._pump.is_over:
+        if self._offer is not None and not self._pump.is_over and self._closing is None:
             self._is_ready = True
             self._pump.post(NodeReady(self._offer, self._shape))
 
