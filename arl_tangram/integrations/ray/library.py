@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
 
-from arl_tangram.errors import MissingExtraError, NoSharedRuntimeError
+from arl_tangram.errors import ConfigurationError, MissingExtraError, NoSharedRuntimeError
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.naming import NAMESPACE
 
@@ -124,6 +124,9 @@ class Library:
 
         Returns:
             None if there is one of that name.
+
+        Raises:
+            ConfigurationError: Ray refuses it, as for what `resources` are said.
         """
         options: dict[str, Any] = {
             "name": name,
@@ -140,8 +143,10 @@ class Library:
             options["resources"] = dict(resources)
         try:
             return cast(Handle, self._ray.remote(kind).options(**options).remote(*arguments))
-        except ValueError:  # the name is taken
-            return None
+        except ValueError as error:
+            if self.find(name) is not None:  # the name is taken
+                return None
+            raise ConfigurationError(f"Ray starts no actor {name!r}: {error}") from error
 
     def was_restarted(self) -> bool:
         """Whether this process is an actor that has died before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,9 @@ class Ray:
     def get_actor(self, name: str, namespace: str) -> Any:
         raise ValueError(name)
 
+    def remote(self, kind: type) -> Any:
+        raise ValueError("a resource cannot be negative")
+
     def nodes(self) -> list[Any]:
         return [{"NodeID": "n", "NodeManagerHostname": "h", "Resources": {}, "Alive": True}]
 
@@ -78,6 +82,12 @@ def test_one_of_the_programs_own_is_left_alone(ray: Ray) -> None:
 async def test_a_runtime_that_cannot_be_made_leaves_no_connection(ray: Ray) -> None:
     with pytest.raises(ConfigurationError, match="no such machine"):
         await make(PLAN)
+    assert not ray.is_up
+
+
+async def test_what_ray_refuses_is_told_and_not_waited_for(ray: Ray) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be negative"):
+        await make(replace(PLAN, nodes=None))
     assert not ray.is_up
 
 
