@@ -199,6 +199,7 @@ class Owner:
         if self._decider is None:
             self._decider = self._keeper.decider = self._new_decider()
             self._keeper.begun()
+            self._decider.reshape()  # so that each node can tell another owner of all nodes
         return self._decider
 
     def _recovered(self) -> None:
