@@ -6,7 +6,6 @@ so that a class which only one side can import spoils neither the reply nor the 
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from typing import Any
 
@@ -26,11 +25,6 @@ def raised(error: BaseException, value: Any = None) -> AgentReply:
     """Return the reply of a call that has failed; with a value, where something is to be known all the same."""
     told, load = failed(Ending.RAISED, error)
     return AgentReply(value, pickle.dumps(told), load)
-
-
-def is_cancelled(reply: AgentReply) -> bool:
-    """Whether the call was cancelled at the agent."""
-    return bool(reply.told) and _told(reply).error == asyncio.CancelledError.__name__
 
 
 def error_of(reply: AgentReply, name: str) -> BaseException | None:
