@@ -19,6 +19,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.integrations.ray.answers import of_the_library
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.judging import Judging
 from arl_tangram.integrations.ray.wire import (
     Admitted,
     Called,
@@ -148,7 +149,7 @@ class Holdings:
         self._why = why
         self._interned = interned
         self._breakers = breakers
-        self._unjudged: dict[int, RunningAction] = {}
+        self._judging = None if breakers is None else Judging(breakers)
         self._demands: dict[int, Demand] = {}
         self._held: dict[int, Held] = {}
         self._past: dict[int, int] = {}
@@ -207,8 +208,9 @@ class Holdings:
             case Ended():
                 self._note(command)
             case Called() | Said() | Judged():
-                if self._breakers is not None:
-                    self._judge(self._breakers, command)
+                if self._judging is not None:
+                    held = self._held.get(command.id)
+                    self._judging.take(command, None if held is None else held.running)
             case _:
                 raise ValueError(f"{command} is no command of a client")
 
@@ -326,8 +328,8 @@ class Holdings:
             dispatcher.unused(held.pending.id)
         self.forget(held)
         dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
-        if self._breakers is not None and held.running is not None and held.local not in self._unjudged:
-            self._breakers.over(held.running)
+        if self._judging is not None and held.running is not None:
+            self._judging.ended(held.local, held.running)
 
     def _send_back(self, held: Held) -> None:
         self._drop(held)
@@ -363,29 +365,11 @@ class Holdings:
         if held.on_end is not None:
             held.on_end()
 
-    # Breakers.
+    # How it went.
 
     def _is_to_be_judged(self, held: Held) -> None:
-        """Its client ends it, and says then how it went."""
-        if self._breakers is not None and held.running is not None and self._breakers.concerns(held.pending.demand):
-            self._unjudged[held.local] = held.running
-
-    def _judge(self, breakers: OwnerBreakers, command: Called | Said | Judged) -> None:
-        """Do what the client says of how calls go."""
-        held = self._held.get(command.id)
-        running = None if held is None else held.running
-        match command:
-            case Called() if running is not None:
-                breakers.called(running, command.quotas)
-            case Said() if running is not None:
-                breakers.said(running, command.quota, command.failed)
-            case Judged() if command.is_over:
-                if (ended := self._unjudged.pop(command.id, None)) is not None:
-                    breakers.judged(ended, command)
-            case Judged() if running is not None:
-                breakers.judged(running, command)
-            case _:
-                pass
+        if self._judging is not None and held.running is not None:
+            self._judging.ends(held.local, held.running)
 
     def refuse_waiting(self, concerns: Callable[[Demand], bool], error: Callable[[], TangramError]) -> None:
         """Refuse those calls that wait for something that is down."""
@@ -454,10 +438,8 @@ class Holdings:
 
     def end_waiting(self) -> None:
         """Take out of the queue whatever waits, and wait for no word on what has ended."""
-        for running in self._unjudged.values():
-            assert self._breakers is not None
-            self._breakers.over(running)
-        self._unjudged.clear()
+        if self._judging is not None:
+            self._judging.stop()
         for held in sorted(self._held.values(), key=lambda one: -one.pending.id):
             if held.waits:
                 self._dispatcher.withdraw(held.pending.id)
