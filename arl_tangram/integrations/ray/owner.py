@@ -24,8 +24,9 @@ from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.asking import Asking
 from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
+from arl_tangram.integrations.ray.endings import Endings
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
-from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.pump import BEATS
@@ -35,7 +36,6 @@ from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
     Command,
-    EndSession,
     Leave,
     NodeReady,
     OwnerFrame,
@@ -90,7 +90,7 @@ class Owner:
         self._nodes = Nodes(first_lease=time.time_ns())
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
-        self._ending: dict[str, tuple[Holdings, set[str]]] = {}
+        self._endings = Endings(self._nodes, self._roster.clients)
         self._keeper = NodeKeeper(
             self._nodes,
             self._roster,
@@ -323,8 +323,7 @@ class Owner:
 
     def _node_lost(self, node: Node, error: NodeLostError) -> None:
         """End what clients have on a node that is lost."""
-        for name in list(self._ending):
-            self._session_ended(name, node)
+        self._endings.node_lost(node.offer.name)
         if self._recovering is not None:
             self._recovering.node_lost(node.offer.name)
         if self._decider is None:
@@ -349,41 +348,13 @@ class Owner:
         elif self._recovering is not None:
             self._recovering.left(session.name)
         else:
-            self._end_client(session.name)
-
-    def _end_client(self, name: str) -> None:
-        """Take back at once what is on no node; the rest when the nodes have ended what they had of it."""
-        holdings = self._holdings.pop(name)
-        holdings.end_waiting()
-        holdings.end_running(lambda held: not self._is_on_nodes(held))
-        roster = RosterTold(self._roster.clients())
-        alive = [node for node in self._nodes if node.session is not None]
-        self._ending[name] = (holdings, {node.offer.name for node in alive})
-        for node in alive:
-            assert node.session is not None
-            node.session.tell(EndSession(name))
-            node.session.tell(roster)
-        self._look_at_end(name)
-
-    def _is_on_nodes(self, held: Held) -> bool:
-        assert held.running is not None
-        pending = held.running.pending
-        return pending.trajectory is not None or held.lease > 0 or bool(pending.demand.dimensions & self._nodes.mask)
+            self._endings.begin(self._holdings.pop(session.name))
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
         if self._recovering is not None:
             self._recovering.session_ended(name, node.offer.name)
-        if name in self._ending:
-            self._ending[name][1].discard(node.offer.name)
-            self._look_at_end(name)
-
-    def _look_at_end(self, name: str) -> None:
-        holdings, nodes = self._ending[name]
-        if not nodes:
-            del self._ending[name]
-            holdings.end_running(lambda _: True)
-            holdings.end_trajectories()
+        self._endings.ended(name, node.offer.name)
 
     def _reshaped(self) -> None:
         """Tell all sessions what there is now."""
