@@ -132,9 +132,9 @@ async def test_trajectories_that_hold_nothing_keep_off_a_lost_node_too() -> None
             await settle(200)
         await kill_agent(shared, "a")
         await asyncio.sleep(30.0)
+        assert [await rollout(tg, 1.0, 0) for _ in range(3)] == ["b"] * 3
         told = await asyncio.gather(*there, return_exceptions=True)
         assert sorted(str(type(one).__name__) for one in told) == ["NodeLostError", "str"]
-        assert [await rollout(tg, 1.0, 0) for _ in range(3)] == ["b"] * 3
         await asyncio.sleep(200.0)  # it was given up long ago
         assert [await rollout(tg, 1.0, 0) for _ in range(3)] == ["b"] * 3
         await shared.start_agent("a")
