@@ -17,14 +17,14 @@ from arl_tangram.deciding import Waiter
 from arl_tangram.doorway import Doorway
 from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
-from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
-from arl_tangram.integrations.ray.lines import AgentLine, LineError, Reach, Reached
+from arl_tangram.integrations.ray.lines import AgentLine, Reach, Reached
 from arl_tangram.integrations.ray.pump import Pump
-from arl_tangram.integrations.ray.wire import AgentReply, Command, Event, Shape, Welcome
+from arl_tangram.integrations.ray.questions import Questions
+from arl_tangram.integrations.ray.wire import Command, Event, Shape, Welcome
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
@@ -33,9 +33,6 @@ from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
-
-LOOK_S = 5.0
-"""For how long a look at the owner may block."""
 
 
 class Shared(Calling):
@@ -61,7 +58,6 @@ class Shared(Calling):
         self._session = ""
         self._is_lost = False
         self._suspected: dict[int, asyncio.Task[None]] = {}
-        self._asking: dict[asyncio.Task[AgentReply], TangramError | None] = {}
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
@@ -87,7 +83,7 @@ class Shared(Calling):
             )
             stack.push_async_callback(pump.aclose)
             welcome = await self._welcomed(pump)
-            self._reached = reached
+            self._questions = Questions(reached.owner, self.name, lambda: self._session)
             workshop = self._made(reached, welcome, pump)
             stack.callback(workshop.watch.close)
             parts = Opened(workshop, self._dispatcher().shape.reserved_cores)
@@ -154,9 +150,7 @@ class Shared(Calling):
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.lost(error)
-        for task in self._asking:
-            self._asking[task] = error
-            task.cancel()
+        self._questions.lost(error)
 
     def _on_begun(self, welcome: Welcome) -> None:
         """A session begins after another one, or is resumed."""
@@ -296,33 +290,13 @@ class Shared(Calling):
     async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
         if not self._is_here():
             return await self._doorway.visit(lambda: self._ask(what, arguments))
-        arguments = {**arguments, "said": self._pump.unheard()}
-        task = self._loop.create_task(self._asked(what, arguments), context=Context())
-        self._asking[task] = None
-        try:
-            await asyncio.wait([task])
-        finally:
-            task.cancel()
-            lost = self._asking.pop(task)
-        if lost is not None:  # an owner that is silent may be so for ever
-            raise type(lost)(str(lost))
-        return result_of(task.result(), what)
-
-    async def _asked(self, what: str, arguments: Mapping[str, Any]) -> AgentReply:
-        try:
-            return await self._reached.owner.ask(self._session, what, arguments)
-        except LineError as error:
-            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
+        return await self._questions.ask(what, {**arguments, "said": self._pump.unheard()})
 
     def _look(self, what: str, **arguments: Any) -> Any:
         """Ask the owner, and block for its answer."""
         if self._is_here():  # else the loop goes on, and sends it itself
             arguments["said"] = self._pump.unheard()
-        try:
-            reply = self._reached.owner.ask_now(self._session, what, arguments, LOOK_S)
-        except LineError as error:
-            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
-        return result_of(reply, what)
+        return self._questions.look(what, arguments)
 
 
 def _call_off(waiter: Waiter, error: TangramError) -> None:

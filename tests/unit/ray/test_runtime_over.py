@@ -78,7 +78,7 @@ async def test_what_asks_an_owner_that_is_silent_ends_with_the_session() -> None
         await settle()
         asking.cancel()
         await asyncio.wait([asking])
-        assert not tg._asking
+        assert not tg._questions._going
 
 
 @virtual
