@@ -44,6 +44,7 @@ class AgentCalls:
         self._ended: TangramError | None = None
         self._going: set[asyncio.Task[AgentReply]] = set()
         self._settling: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(
         self,
@@ -70,8 +71,9 @@ class AgentCalls:
             TangramError: what `end` was given.
         """
         self.check()
+        self._loop = asyncio.get_running_loop()
         request = AgentCall(CallId(self._session, next(_numbers)), what, arguments, load)
-        task = asyncio.get_running_loop().create_task(self._line.call(request))
+        task = self._loop.create_task(self._line.call(request))
         self._going.add(task)
         task.add_done_callback(self._done)
         try:
@@ -105,13 +107,15 @@ class AgentCalls:
     def settle(self, what: str, arguments: Mapping[str, Any]) -> None:
         """Let the agent end or give back something, which is not to be left undone while it lives.
 
-        It is asked again until there is an answer, whichever it is, or the session is over.
+        It is asked again until there is an answer, whichever it is, or the session is over. Where nothing was asked
+        before, there is nothing to end.
         """
-        self._settling.add(self._begin(what, arguments))
+        if self._loop is not None and not self._loop.is_closed():
+            self._settling.add(self._begin(self._loop, what, arguments))
 
     async def settle_within(self, what: str, arguments: Mapping[str, Any], limit_s: float) -> None:
         """Do the same, and wait for it, but not for long."""
-        settling = self._begin(what, arguments)
+        settling = self._begin(asyncio.get_running_loop(), what, arguments)
         self._settling.add(settling)
         await asyncio.wait([settling], timeout=limit_s)
 
@@ -145,9 +149,9 @@ class AgentCalls:
             raise self._lost(str(error)) from error
         return task.result()
 
-    def _begin(self, what: str, arguments: Mapping[str, Any]) -> asyncio.Task[None]:
+    def _begin(self, loop: asyncio.AbstractEventLoop, what: str, arguments: Mapping[str, Any]) -> asyncio.Task[None]:
         request = AgentCall(CallId(self._session, next(_numbers)), what, arguments)
-        task = asyncio.get_running_loop().create_task(self._settle(request), context=Context())
+        task = loop.create_task(self._settle(request), context=Context())
         task.add_done_callback(self._settled)
         return task
 
