@@ -132,6 +132,27 @@ def test_what_cannot_be_opened_on_a_node_is_told_and_leaves_no_actors(
     assert [name for name in found["left"] if name.startswith("wrong@")] == []
 
 
+@pytest.mark.parametrize(("end", "error"), [("close", "ShutdownError"), ("kill", "OwnerLostError")])
+def test_a_client_that_outlives_the_runtime_is_told_at_once(end: str, error: str, cluster: RayCluster) -> None:
+    with program(cluster, "hold", f"brief-{end}", str(LEASE_S)) as holder:
+        holder.told()
+        with program(cluster, "outlive", f"brief-{end}") as client:
+            assert client.told()["open"]
+            if end == "close":
+                holder.go_on()
+                assert holder.ended() == 0
+            else:
+                holder.process.kill()
+            found = client.told()
+            assert found["errors"] == [error] * 2
+            assert found["took_s"] < 1
+            assert client.ended() == 0
+
+
+def test_a_name_can_be_shared_again_as_soon_as_it_is_closed(cluster: RayCluster) -> None:
+    assert len(told_by(cluster, "share_again", "again")["spans"]) == 2
+
+
 def _until_free(cluster: RayCluster) -> None:
     """Wait until the cores of who is stopped, or was killed, have gone to others: this takes both of them."""
     assert told_by(cluster, "use", "main", "1")["kept"] == 1

@@ -15,7 +15,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError
+from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, TangramError
 from arl_tangram.integrations.ray.greeting import greeting, read_answer
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
@@ -333,7 +333,8 @@ class Pump:
             self._join_again(link)
             return
         if answer.ended is not None:
-            self._lose(answer.ended)
+            lose = self._die if isinstance(answer.ended, ShutdownError) else self._lose  # a closed owner has no heir
+            lose(answer.ended)
             return
         self._until_s = max(self._until_s, sent_s + self._lease_s)
         if self._now() >= self._until_s:

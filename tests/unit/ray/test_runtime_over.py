@@ -45,16 +45,21 @@ async def test_what_is_called_after_the_end_of_the_runtime_fails_at_once(is_clos
         await settle()
         if is_closed:
             await shared.owner.aclose()
+            shared.host.kill(for_good=True)
         else:
             shared.host.kill(for_good=True)
         async with asyncio.timeout(10):
             for one in await asyncio.gather(*begun, return_exceptions=True):
                 assert isinstance(one, error), repr(one)
         for _ in range(2):
-            for call in (tg.run(search), rollout(tg), tg.drain(), tg.cancel_group("g")):
-                async with asyncio.timeout(1):
+            for call in (tg.run(search), rollout(tg)):
+                async with asyncio.timeout(0.001):
                     with pytest.raises(error):
                         await call
+            for asked in (tg.drain(), tg.cancel_group("g")):
+                async with asyncio.timeout(0.001):
+                    with pytest.raises(OwnerLostError):
+                        await asked
             async with asyncio.timeout(60):  # of pauses
                 with pytest.raises(error):
                     await tg.run(again)
