@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -143,7 +143,7 @@ class Decider:
         node.session.tell(Resize(name, units))
 
     @contextmanager
-    def plenty(self, kept: Iterable[Dimension]) -> Iterator[None]:
+    def plenty(self, kept: Iterable[Dimension]) -> Generator[None]:
         """Let there be plenty while what is held is taken over: of some there may be less by now than is held.
 
         Args:

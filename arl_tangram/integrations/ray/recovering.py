@@ -63,7 +63,7 @@ class Recovering:
         self._look()
 
     def node(self, session: Session, name: str, resume: Resume) -> None:
-        """The agent of a node has resumed; the node is among `nodes`, and is told of sessions that others have ended."""
+        """The agent of a node has resumed; the node is among `nodes`, and is told of sessions that others ended."""
         for ended, nodes in self._ending.items():
             session.tell(EndSession(ended))
             nodes.add(name)
