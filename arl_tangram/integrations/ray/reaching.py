@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -179,7 +179,7 @@ async def _connected(*, start: bool) -> Library:
 
 
 @asynccontextmanager
-async def _given_up_on_error(library: Library) -> AsyncIterator[None]:
+async def _given_up_on_error(library: Library) -> AsyncGenerator[None]:
     """Let the connection go if what follows fails, or is cancelled."""
     try:
         yield
