@@ -226,9 +226,10 @@ def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
         unknown = options.keys() - {"priority", "timeout", "queue_timeout", "idempotent", "retries", "retry_on"}
         if unknown:
             raise DefinitionError(f"{spec.name}: with_options() takes no {', '.join(sorted(unknown))}")
-        for what in ("timeout", "queue_timeout"):
-            _seconds(spec.name, what, options.get(what))
-        _priority(spec.name, options.get("priority", 0))
+        for what in options.keys() & {"timeout", "queue_timeout"}:
+            options[what] = _seconds(spec.name, what, options[what])
+        if "priority" in options:
+            options["priority"] = _priority(spec.name, options["priority"])
         if "retry_on" in options:
             options["retry_on"] = _retry_on(spec.name, options["retry_on"])
         other = replace(spec, **options)

@@ -19,7 +19,7 @@ from arl_tangram.errors import ConfigurationError, RuntimeClosedError, ShutdownE
 from arl_tangram.loop_thread import LoopThread
 from arl_tangram.managers.processes import place
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.model.quantities import MILLI, bytes_of_gib, is_name
+from arl_tangram.model.quantities import MILLI, bytes_of_gib, is_name, plain
 from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.submitting import Submitting
 from arl_tangram.trajectories import Trajectory, check_outside_of_actions
@@ -243,6 +243,7 @@ class Calling(ABC):
         memory_bytes = bytes_of_gib(memory_gib, "trajectory(memory_gib=)", ConfigurationError)
         if group is not None and not is_name(group):
             raise ConfigurationError(f"trajectory(group=) takes a name or None, not {group!r}")
+        group = None if group is None else plain(group)
         if self._workshop.cpu is not None:
             self._workshop.cpu.check_image(image)
             self._workshop.cpu.check_memory(memory_bytes)

@@ -441,9 +441,8 @@ class Run:
 
     def quota(self, name: str) -> QuotaHandle | None:
         """Its hold on a quota, or None."""
-        if all(name != held for held, _ in self._invocable.spec.cost.quota):
-            return None
-        return self._workshop.quota_handle(self.running, name)
+        declared = next((held for held, _ in self._invocable.spec.cost.quota if held == name), None)
+        return None if declared is None else self._workshop.quota_handle(self.running, declared)
 
     @property
     def quotas(self) -> tuple[tuple[str, int], ...]:

@@ -11,7 +11,7 @@ from arl_tangram.execution import Invocation
 from arl_tangram.managers.manager import ManagedSandbox
 from arl_tangram.managers.processes import pack
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction
-from arl_tangram.model.quantities import MILLI
+from arl_tangram.model.quantities import MILLI, plain
 from arl_tangram.retrying import closed_meanwhile
 from arl_tangram.running import Run
 from arl_tangram.scheduling.feasibility import in_sandbox, resolve
@@ -160,4 +160,4 @@ def _key(spec: ActionSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     key = spec.key(*args, **kwargs)
     if not isinstance(key, str):
         raise DefinitionError(f"{spec.name}: key= returned {key!r}; it must return a string")
-    return key
+    return plain(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from arl_tangram.integrations.ray.agent import NodeAgent
@@ -35,6 +35,7 @@ class AgentHost:
     Attributes:
         agent: who answers; None while there is none.
         is_cut: whether nothing arrives, and nothing is answered.
+        breaks: returns whether a request is lost with its connection, while the agent lives on.
         delay_s: returns how long a request takes to arrive.
         answer_delay_s: returns how long an answer takes to come back.
         calls: what was asked, in the order of arrival.
@@ -45,6 +46,7 @@ class AgentHost:
     def __init__(self, agent: NodeAgent | None) -> None:
         self.agent = agent
         self.is_cut = False
+        self.breaks: Callable[[str], bool] = lambda _what: False
         self.delay_s: Callable[[str], float] = lambda _what: 0.0
         self.answer_delay_s: Callable[[str], float] = lambda _what: 0.0
         self.calls: list[str] = []
@@ -71,9 +73,6 @@ class AgentHost:
         for lost in self._lost:
             lost.set_result(None)
 
-    def send(self, request: AgentCall) -> None:
-        self._begin(self._send(request))
-
     def cancel(self, id: CallId) -> None:  # noqa: A002 - what it is
         self._begin(self._cancel(id))
 
@@ -91,6 +90,8 @@ class AgentHost:
             await asyncio.get_running_loop().create_future()
         if self.agent is None:
             raise LineError("its agent has died", gone=True)
+        if self.breaks(request.what):
+            raise LineError("the connection was reset")
         self.calls.append(request.what)
         self.on_arrival(request.what)
         reply = await self.agent.call(pickle.loads(pickle.dumps(request)))
@@ -106,10 +107,6 @@ class AgentHost:
             await asyncio.sleep(delay_s)
         if self.agent is not None and not self.is_cut:
             await self.agent.cancel(id)
-
-    async def _send(self, request: AgentCall) -> None:
-        with suppress(LineError):
-            await self._serve(request)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)

@@ -92,10 +92,11 @@ def declare_cost(
         amount = thousandths(use.calls, what, DefinitionError)
         if amount == 0:
             raise DefinitionError(f"{what} must be more than 0")
-        calls.append((quota_name(key, name, DefinitionError), amount))
+        quota_of = quota_name(key, name, DefinitionError)
+        calls.append((quota_of, amount))
         reserved = thousandths(use.tokens, f"{what}: tokens", DefinitionError)
         if reserved:
-            tokens.append((key, reserved))
+            tokens.append((quota_of, reserved))
     return Cost(
         cpu=cpu if isinstance(cpu, Elastic) else thousandths(cpu, f"{name}: cpu", DefinitionError),
         memory_bytes=bytes_of_gib(memory_gib, f"{name}: memory_gib", DefinitionError),

@@ -1,4 +1,4 @@
-"""Check numbers at the border, and turn them into the integers that the scheduler counts in.
+"""Check numbers and names at the border, and turn them into the integers and texts that the scheduler knows.
 
 Cores and quota calls count in thousandths, memory in bytes, so that 0.1 + 0.2 fits in 0.3 and a
 million acquisitions of 0.1 end at exactly nothing.
@@ -46,11 +46,16 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def plain(text: str) -> str:
+    """Return a text of exactly the type `str`; one of a subclass is of no use in a process that lacks its module."""
+    return str.__str__(text)
+
+
 def quota_name(value: object, what: str, error: type[TangramError]) -> str:
     """Return the name of a quota: letters, digits, `-`, `_` and `.`."""
     if not isinstance(value, str) or not value or not all(c.isalnum() or c in "-_." for c in value):
         raise error(f"{what}: the name of a quota has letters, digits, '-', '_' and '.', not {value!r}")
-    return value
+    return plain(value)
 
 
 def service_name(value: object, what: str, error: type[TangramError]) -> str:
@@ -59,7 +64,7 @@ def service_name(value: object, what: str, error: type[TangramError]) -> str:
         raise error(f"{what}: the name of a service is a string, such as 'judge', not {value!r}")
     if not value or not all(c.isalnum() or c in "-_." for c in value):
         raise error(f"{what}: the name of a service has letters, digits, '-', '_' and '.', not {value!r}")
-    return value
+    return plain(value)
 
 
 def bytes_of_gib(value: object, what: str, error: type[TangramError]) -> int:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import types
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -178,6 +179,35 @@ async def pause(name: str) -> None:
         tell(again=await search(0))
 
 
+async def outlive(name: str) -> None:
+    """Make calls until the runtime is over, and two more then; tell how these ended, and how long they took."""
+    join()
+    async with connect(name):
+        await search(0)
+        tell(open=True)
+        with suppress(tangram.InfrastructureError):
+            while True:
+                await search(0.1)
+        await asyncio.sleep(1)
+        errors, began_s = [], time.monotonic()
+        for call in (lambda: search(0), tangram.trajectory().__aenter__):
+            try:
+                await call()
+            except tangram.InfrastructureError as error:
+                errors.append(type(error).__name__)
+        tell(errors=errors, took_s=time.monotonic() - began_s)
+
+
+async def share_again(name: str) -> None:
+    """Share under one name, twice in a row."""
+    join()
+    spans = []
+    for _ in range(2):
+        async with share(quotas, name=name):
+            spans.append(await search(0))
+    tell(spans=spans)
+
+
 @tangram.action(cpu=2)
 def both_cores() -> int:
     return len(os.sched_getaffinity(0))
@@ -206,7 +236,7 @@ def one_core(folder: str) -> list[tangram.LocalPool]:
 async def share_nodes(name: str, lease_s: str, *roots: str) -> None:
     """Share one node of one core for each folder, on the machines of the cluster in turn, until an empty line comes.
 
-    For a line with the name of an actor, tell the number of its process.
+    For a line with the name of an actor, tell the number of its process; for `used`, what is in use.
     """
     join()
     ids = [node["NodeID"] for node in ray.nodes()]
@@ -218,6 +248,9 @@ async def share_nodes(name: str, lease_s: str, *roots: str) -> None:
         library = connected(start=False)
         shared = SharedName(name, library.job)
         while said := (await line()).strip():
+            if said == "used":
+                tell(used={name: found.used for name, found in tg.statistics().dimensions.items() if found.used})
+                continue
             actor = library.find(shared.owner if said == "owner" else shared.agent(said))
             try:
                 tell(pid=await library.answer(actor.pid.remote))

@@ -79,7 +79,7 @@ def test_a_name_that_is_not_there_is_refused_when_its_time_has_passed_with_what_
     assert 1 <= found["took_s"] < 10
 
 
-def test_to_share_twice_in_a_job_is_to_join_and_another_configuration_is_refused(cluster: RayCluster) -> None:
+def test_case_45_to_share_twice_in_a_job_is_to_join_and_another_configuration_is_refused(cluster: RayCluster) -> None:
     found = told_by(cluster, "share_other", "twice")
     assert found["error"] == "ConfigurationMismatchError"
     assert "only here: pool: LocalPool(cores=1" in found["text"]
@@ -130,6 +130,27 @@ def test_what_cannot_be_opened_on_a_node_is_told_and_leaves_no_actors(
     assert found["error"] == error, found
     assert words in found["text"]
     assert [name for name in found["left"] if name.startswith("wrong@")] == []
+
+
+@pytest.mark.parametrize(("end", "error"), [("close", "ShutdownError"), ("kill", "OwnerLostError")])
+def test_a_client_that_outlives_the_runtime_is_told_at_once(end: str, error: str, cluster: RayCluster) -> None:
+    with program(cluster, "hold", f"brief-{end}", str(LEASE_S)) as holder:
+        holder.told()
+        with program(cluster, "outlive", f"brief-{end}") as client:
+            assert client.told()["open"]
+            if end == "close":
+                holder.go_on()
+                assert holder.ended() == 0
+            else:
+                holder.process.kill()
+            found = client.told()
+            assert found["errors"] == [error] * 2
+            assert found["took_s"] < 1
+            assert client.ended() == 0
+
+
+def test_a_name_can_be_shared_again_as_soon_as_it_is_closed(cluster: RayCluster) -> None:
+    assert len(told_by(cluster, "share_again", "again")["spans"]) == 2
 
 
 def _until_free(cluster: RayCluster) -> None:

@@ -122,12 +122,14 @@ STEPS = st.lists(
 BUSY = [("call", kind, for_s) for kind in (0, 3, 4) for for_s in (8.0, 20.0, 30.0)]
 
 
-async def play(steps: list[tuple[str, int, float]], seed: int, loss: float, clients: int = 2) -> None:
+async def play(
+    steps: list[tuple[str, int, float]], seed: int, loss: float, clients: int = 2, *, has_nodes: bool = True
+) -> None:
     """Let two clients do these steps while all that there is, is in use, over ways that lose so much."""
     random.seed(seed)  # the pauses between attempts
     USE.now.clear()
     USE.peak.clear()
-    nodes = {name: [FakePool(cores=cores, memory_gib=8)] for name, cores in CORES.items()}
+    nodes = {name: [FakePool(cores=cores, memory_gib=8)] for name, cores in CORES.items() if has_nodes}
     chance = random.Random(seed)
     calls: list[asyncio.Task[str]] = []
     cancelled: set[asyncio.Task[str]] = set()
@@ -139,7 +141,8 @@ async def play(steps: list[tuple[str, int, float]], seed: int, loss: float, clie
             line.way = random_ways(chance, loss=loss)
         for what, which, how_s in [*BUSY, ("wait", 0, 1.0), *steps]:
             if what == "call":
-                calls.append(asyncio.ensure_future(call(chance.choice(tgs), which, how_s)))
+                kind = which if has_nodes else which % 3
+                calls.append(asyncio.ensure_future(call(chance.choice(tgs), kind, how_s)))
             elif what == "cancel" and calls:
                 task = calls[which % len(calls)]
                 task.cancel()
@@ -191,3 +194,11 @@ def check(calls: list[asyncio.Task[str]], cancelled: set[asyncio.Task[str]], *, 
 @given(steps=STEPS, seed=st.integers(0, 1 << 32), loss=st.sampled_from([0.0, 0.0, 0.1, 0.3]))
 def test_over_ways_that_lose_and_reorder(steps: list[tuple[str, int, float]], seed: int, loss: float) -> None:
     run_virtually(play(steps, seed, loss))
+
+
+@settings(max_examples=30)
+@given(steps=STEPS, kill=KILLS, seed=st.integers(0, 1 << 32))
+def test_quotas_without_nodes_are_not_granted_twice(
+    steps: list[tuple[str, int, float]], kill: tuple[str, int, float], seed: int
+) -> None:
+    run_virtually(play([kill, *steps], seed, 0.0, has_nodes=False))

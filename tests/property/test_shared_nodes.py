@@ -56,9 +56,9 @@ async def nested(for_s: float, leaves: bool) -> str:
 ACTIONS = (work, hasty, nested)
 
 
-async def rollout(tg: Shared, kind: int, for_s: float, *, leaves: bool) -> str:
+async def rollout(tg: Shared, kind: int, for_s: float, *, leaves: bool, memory_gib: float = 1) -> str:
     runtime_var.set(tg)  # as in a process of its own, where there is no other one
-    async with tg.trajectory(memory_gib=1):
+    async with tg.trajectory(memory_gib=memory_gib):
         await tg.run(ACTIONS[kind], for_s, leaves)
         return str(await tg.run(ACTIONS[kind], for_s, leaves))
 
@@ -90,7 +90,8 @@ class Play:
         match what:
             case "call":
                 client = self.chance.choice(self.clients)
-                self.calls.append(asyncio.ensure_future(rollout(client, which % 3, how_s, leaves=which > 2)))
+                called = rollout(client, which % 3, how_s, leaves=which > 2, memory_gib=which % 2)
+                self.calls.append(asyncio.ensure_future(called))
             case "cancel" if self.calls:
                 task = self.calls[which % len(self.calls)]
                 task.cancel()

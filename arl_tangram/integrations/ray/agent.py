@@ -186,24 +186,31 @@ class NodeAgent:
     # What the owner tells.
 
     def _on_events(self, events: Sequence[Event]) -> None:
+        """Do what the owner says; what goes wrong with one of them is not the end of those behind it."""
         for event in events:
-            match event:
-                case EndSession(session):
-                    self._end_session(session)
-                case Roster(sessions):
-                    self._roster = sessions
-                case Reshaped(shape):
-                    self._shape = shape
-                case Take() if self._seats is not None:
-                    self._seats.take(event)
-                case Drop(lease) if self._seats is not None:
-                    self._seats.drop(lease)
-                case Evict(instances) if self._seats is not None:
-                    self._seats.evict(instances)
-                case Resize(name, capacity) if self._cpu is not None:
-                    self._resize_if_possible(self._cpu, name, capacity)
-                case _:
-                    pass
+            try:
+                self._on_event(event)
+            except Exception:
+                _logger.exception("%s failed on node %r", type(event).__name__, self.node)
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case EndSession(session):
+                self._end_session(session)
+            case Roster(sessions):
+                self._roster = sessions
+            case Reshaped(shape):
+                self._shape = shape
+            case Take() if self._seats is not None:
+                self._seats.take(event)
+            case Drop(lease) if self._seats is not None:
+                self._seats.drop(lease)
+            case Evict(instances) if self._seats is not None:
+                self._seats.evict(instances)
+            case Resize(name, capacity) if self._cpu is not None:
+                self._resize_if_possible(self._cpu, name, capacity)
+            case _:
+                pass
 
     def _on_lost(self, error: TangramError) -> None:
         """The owner has given this node up, or will: end all, then offer the node anew."""
@@ -213,9 +220,12 @@ class NodeAgent:
             self._clearing = self._spawn(self._clear(error))
 
     async def _clear(self, error: TangramError) -> None:
-        await self._end_all(error)
+        try:
+            await self._end_all(error)
+        except Exception:
+            _logger.exception("node %r could not end all that was on it", self.node)
         self._clearing = None
-        if self._offer is not None and not self._pump.is_over:
+        if self._offer is not None and not self._pump.is_over and self._closing is None:
             self._is_ready = True
             self._pump.post(NodeReady(self._offer, self._shape))
 

@@ -6,7 +6,6 @@ so that a class which only one side can import spoils neither the reply nor the 
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from typing import Any
 
@@ -26,11 +25,6 @@ def raised(error: BaseException, value: Any = None) -> AgentReply:
     """Return the reply of a call that has failed; with a value, where something is to be known all the same."""
     told, load = failed(Ending.RAISED, error)
     return AgentReply(value, pickle.dumps(told), load)
-
-
-def is_cancelled(reply: AgentReply) -> bool:
-    """Whether the call was cancelled at the agent."""
-    return bool(reply.told) and _told(reply).error == asyncio.CancelledError.__name__
 
 
 def error_of(reply: AgentReply, name: str) -> BaseException | None:
@@ -73,9 +67,17 @@ def unpacked(load: bytes, name: str, node: str) -> tuple[tuple[Any, ...], dict[s
     try:
         args, kwargs = pickle.loads(load)
     except Exception as error:
-        text = f"{error} ({name}: its arguments cannot be made again on node {node!r})"
-        raise RemoteError(type(error).__name__, text, failed(Ending.RAISED, error)[0].traceback) from error
+        raise _unreadable(error, f"{name}: its arguments cannot be made again on node {node!r}") from error
     return args, kwargs
+
+
+def unreadable(error: Exception, what: str) -> AgentReply:
+    """Return the reply of a call that cannot be made again here; it is the caller's to mend."""
+    return raised(_unreadable(error, what))
+
+
+def _unreadable(error: Exception, what: str) -> RemoteError:
+    return RemoteError(type(error).__name__, f"{error} ({what})", failed(Ending.RAISED, error)[0].traceback)
 
 
 def served(value: Any, name: str, node: str) -> AgentReply:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any
 
 from arl_tangram.errors import NodeLostError, TangramError
 from arl_tangram.integrations.ray.answers import result_of
-from arl_tangram.integrations.ray.lines import AgentLine, LineError
+from arl_tangram.integrations.ray.lines import AgentLine, LineError, pause_s
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId
 from arl_tangram.uninterrupted import settled
 
@@ -42,6 +43,8 @@ class AgentCalls:
         self._on_lost = on_lost
         self._ended: TangramError | None = None
         self._going: set[asyncio.Task[AgentReply]] = set()
+        self._settling: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(
         self,
@@ -68,8 +71,9 @@ class AgentCalls:
             TangramError: what `end` was given.
         """
         self.check()
+        self._loop = asyncio.get_running_loop()
         request = AgentCall(CallId(self._session, next(_numbers)), what, arguments, load)
-        task = asyncio.get_running_loop().create_task(self._line.call(request))
+        task = self._loop.create_task(self._line.call(request))
         self._going.add(task)
         task.add_done_callback(self._done)
         try:
@@ -100,17 +104,34 @@ class AgentCalls:
         """Return a number that no other call of this process has: the name of something that calls are about."""
         return next(_numbers)
 
-    def tell(self, what: str, arguments: Mapping[str, Any]) -> None:
-        """Let the agent do something that needs no answer."""
-        if self._ended is None:
-            self._line.send(AgentCall(CallId(self._session, next(_numbers)), what, arguments))
+    def settle(self, what: str, arguments: Mapping[str, Any]) -> None:
+        """Let the agent end or give back something, which is not to be left undone while it lives.
+
+        It is asked again until there is an answer, whichever it is, or the session is over. Where nothing was asked
+        before, there is nothing to end.
+        """
+        if self._loop is not None and not self._loop.is_closed():
+            self._settling.add(self._begin(self._loop, what, arguments))
+
+    async def settle_within(self, what: str, arguments: Mapping[str, Any], limit_s: float) -> None:
+        """Do the same, and wait for it, but not for long."""
+        settling = self._begin(asyncio.get_running_loop(), what, arguments)
+        self._settling.add(settling)
+        await asyncio.wait([settling], timeout=limit_s)
 
     def end(self, error: TangramError) -> None:
         """End all calls with an error, those that come later, too: the session is over. The first error counts."""
         if self._ended is None:
             self._ended = error
-            for task in self._going:
+            for task in [*self._going, *self._settling]:
                 task.cancel()
+
+    async def aclose(self) -> None:
+        """Ask for nothing again, as the session ends, and with it what is left there."""
+        tasks = list(self._settling)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def check(self) -> None:
         """Raise the error that `end` was given, one of its own for each who hears it."""
@@ -128,11 +149,36 @@ class AgentCalls:
             raise self._lost(str(error)) from error
         return task.result()
 
+    def _begin(self, loop: asyncio.AbstractEventLoop, what: str, arguments: Mapping[str, Any]) -> asyncio.Task[None]:
+        request = AgentCall(CallId(self._session, next(_numbers)), what, arguments)
+        task = loop.create_task(self._settle(request), context=Context())
+        task.add_done_callback(self._settled)
+        return task
+
+    async def _settle(self, request: AgentCall) -> None:
+        for failures in itertools.count():
+            if self._ended is not None:
+                return
+            try:
+                await self._line.call(request)
+                return
+            except LineError as error:
+                if error.gone:  # and whoever comes after it removes what it had
+                    return
+                if not failures:
+                    self._lost(str(error))
+            await asyncio.sleep(pause_s(failures))
+
     def _lost(self, reason: str) -> NodeLostError:
         error = NodeLostError(f"node {self.node!r} is lost: {reason}")
         if self._on_lost is not None:
             self._on_lost(error)
         return error
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        self._settling.discard(task)
+        if not task.cancelled():
+            task.exception()  # heard: an answer that cannot be read is one
 
     def _done(self, task: asyncio.Task[AgentReply]) -> None:
         self._going.discard(task)

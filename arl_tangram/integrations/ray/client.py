@@ -17,25 +17,22 @@ from arl_tangram.deciding import Waiter
 from arl_tangram.doorway import Doorway
 from arl_tangram.errors import InfeasibleError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.execution import Invocation
-from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
-from arl_tangram.integrations.ray.lines import AgentLine, LineError, Reach, Reached
+from arl_tangram.integrations.ray.lines import AgentLine, Reach, Reached
 from arl_tangram.integrations.ray.pump import Pump
+from arl_tangram.integrations.ray.questions import Questions
 from arl_tangram.integrations.ray.wire import Command, Event, Shape, Welcome
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.lifecycle import Demand
-from arl_tangram.model.quantities import is_name
+from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
-
-LOOK_S = 5.0
-"""For how long a look at the owner may block."""
 
 
 class Shared(Calling):
@@ -86,11 +83,10 @@ class Shared(Calling):
             )
             stack.push_async_callback(pump.aclose)
             welcome = await self._welcomed(pump)
-            assert welcome.shape is not None
-            self._reached = reached
-            workshop = self._made(reached, welcome.session, welcome.shape, pump)
+            self._questions = Questions(reached.owner, self.name, lambda: self._session)
+            workshop = self._made(reached, welcome, pump)
             stack.callback(workshop.watch.close)
-            parts = Opened(workshop, welcome.shape.reserved_cores)
+            parts = Opened(workshop, self._dispatcher().shape.reserved_cores)
             parts.closes(stack.pop_all())
         return parts
 
@@ -103,22 +99,25 @@ class Shared(Calling):
                 f"the owner of the shared runtime {self.name!r} has not answered within {self._timeout_s:g} s"
             ) from error
 
-    def _made(self, reached: Reached, session: str, shape: Shape, pump: Pump) -> Workshop:
+    def _made(self, reached: Reached, welcome: Welcome, pump: Pump) -> Workshop:
         def line(node: int) -> AgentLine:
             return reached.agent(self._dispatcher().shape.nodes[node])
 
         def post(command: Command) -> None:
             pump.post(command)
 
-        self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape)
-        self._session = session
-        here = reached.greeting.get("node_id")
+        shape = welcome.shape
+        assert shape is not None
+        here = str(reached.greeting.get("node_id") or "")
+        self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape, here=here)
+        self._session = session = welcome.session
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
-            self._cores = RemoteCores(session, shape, host, line)
+            self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)
             self._cores.on_node_lost = self._on_node_lost
         if any(offer.devices for offer in shape.nodes):
             self._gpus = RemoteGpus(session, shape, line)
+            self._gpus.on_node_lost = self._on_node_lost
         workshop = Workshop(
             self._remote,
             self._cores,
@@ -147,18 +146,22 @@ class Shared(Calling):
         if self._remote is None:
             return
         self._is_lost = True
-        self._remote.lost(error)
+        self._remote.lost(error, for_good=self._pump.is_over)
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.lost(error)
+        self._questions.lost(error)
 
     def _on_begun(self, welcome: Welcome) -> None:
         """A session begins after another one, or is resumed."""
         self._session = welcome.session
         if self._remote is None or welcome.shape is None or not self._is_lost:
             return
+        if not self._remote.renew(welcome.shape):
+            text = "was lost, and its pools are others by now; open the runtime again"
+            self._pump.end(OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}"))
+            return
         self._is_lost = False
-        self._remote.renew(welcome.shape)
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.reopen(welcome.session, welcome.shape)
@@ -229,6 +232,7 @@ class Shared(Calling):
         Raises:
             UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
             ShutdownError: the runtime is closed meanwhile.
+            LeaseLostError, OwnerLostError: the owner does not answer.
         """
         if (inside := _running_action()) is not None:
             raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
@@ -245,7 +249,7 @@ class Shared(Calling):
             raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
         if not is_name(group):
             raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
-        return cast(int, await self._ask("cancel_group", {"group": group}))
+        return cast(int, await self._ask("cancel_group", {"group": plain(group)}))
 
     def set_capacity(self, name: str, capacity: float) -> None:
         """Change what there is of a resource, for all processes; see `Tangram.set_capacity`.
@@ -257,7 +261,7 @@ class Shared(Calling):
             NodeLostError: the node that has it is lost.
         """
         self._check_open()
-        self._look("set_capacity", name=name, capacity=capacity)
+        self._look("set_capacity", name=plain(name) if is_name(name) else name, capacity=capacity)
 
     def statistics(self) -> Statistics:
         """Return what waits, what runs, and what is used of each resource right now, by all processes.
@@ -286,22 +290,13 @@ class Shared(Calling):
     async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
         if not self._is_here():
             return await self._doorway.visit(lambda: self._ask(what, arguments))
-        try:
-            arguments = {**arguments, "said": self._pump.unheard()}
-            reply = await self._reached.owner.ask(self._session, what, arguments)
-        except LineError as error:
-            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
-        return result_of(reply, what)
+        return await self._questions.ask(what, {**arguments, "said": self._pump.unheard()})
 
     def _look(self, what: str, **arguments: Any) -> Any:
         """Ask the owner, and block for its answer."""
         if self._is_here():  # else the loop goes on, and sends it itself
             arguments["said"] = self._pump.unheard()
-        try:
-            reply = self._reached.owner.ask_now(self._session, what, arguments, LOOK_S)
-        except LineError as error:
-            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} does not answer: {error}") from error
-        return result_of(reply, what)
+        return self._questions.look(what, arguments)
 
 
 def _call_off(waiter: Waiter, error: TangramError) -> None:

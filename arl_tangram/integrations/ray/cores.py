@@ -14,8 +14,12 @@ from arl_tangram.integrations.ray.remote_lease import RemoteLease
 from arl_tangram.integrations.ray.sandbox import RemoteSandbox
 from arl_tangram.integrations.ray.wire import LeaseTold, NodeOffer, Shape
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least
+from arl_tangram.model.quantities import plain
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import Dimension, resource_of
+
+APPLY_S = 10.0
+"""Seconds that an agent may take to apply cores beyond those that it waits itself for others to give them back."""
 
 
 class RemoteCores:
@@ -32,15 +36,26 @@ class RemoteCores:
         shape: what there is.
         host: the number of the node that is this machine; None if none is.
         line: returns the way to the agent of a node.
+        lease_s: for how long the owner may not hear of an agent before its node is lost; cores are waited for at least
+            as long.
     """
 
     on_node_lost: Callable[[int, NodeLostError], None] | None = None
 
-    def __init__(self, session: str, shape: Shape, host: int | None, line: Callable[[int], AgentLine]) -> None:
+    def __init__(
+        self,
+        session: str,
+        shape: Shape,
+        host: int | None,
+        line: Callable[[int], AgentLine],
+        *,
+        lease_s: float = 30.0,
+    ) -> None:
         self._session = session
         self._shape = shape
         self._host = host
         self._line = line
+        self._apply_s = lease_s + APPLY_S
         self._lease_numbers = itertools.count(1)
         self._calls: dict[int, AgentCalls] = {}
         self._sandboxes: dict[int, RemoteSandbox] = {}
@@ -136,6 +151,8 @@ class RemoteCores:
         """Close all sandboxes; bounded."""
         for sandbox in list(self._sandboxes.values()):
             await sandbox.aclose()
+        for calls in self._calls.values():
+            await calls.aclose()
 
     # What is granted.
 
@@ -149,10 +166,11 @@ class RemoteCores:
         calls = self._calls_of(node)
         number = calls.new_number()
         try:
+            image = None if image is None else plain(image)
             arguments = {"sandbox": number, "image": image, "memory_bytes": memory_bytes}
             sandbox_id = await calls.do("create", arguments)
         except BaseException:
-            calls.tell("close", {"sandbox": number})  # what was lost may be the answer
+            calls.settle("close", {"sandbox": number})  # what was lost may be the answer
             raise
         sandbox = self._sandboxes[number] = RemoteSandbox(sandbox_id, number, node, calls, self._forget)
         return sandbox
@@ -170,7 +188,8 @@ class RemoteCores:
             calls, number = sandbox.calls, sandbox.number
         else:
             raise SandboxLostError(f"sandbox {sandbox.id} is of another pool")
-        lease = RemoteLease(calls, LeaseTold(next(self._lease_numbers), milli_cores, again), number)
+        told = LeaseTold(next(self._lease_numbers), milli_cores, again)
+        lease = RemoteLease(calls, told, number, apply_s=self._apply_s)
         if isinstance(sandbox, RemoteSandbox):
             sandbox.begin(lease)
         return lease

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from arl_tangram.dispatch import Dispatcher
-from arl_tangram.errors import BackendDownError, ConfigurationError, NodeLostError
+from arl_tangram.errors import BackendDownError, ConfigurationError, InfeasibleError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
@@ -16,15 +17,19 @@ from arl_tangram.model.gpu import Instance
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
-from arl_tangram.model.topology import Dimension, is_breaker, node_of, resource_of
+from arl_tangram.model.topology import Dimension, Topology, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.feasibility import check_capacity
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
 from arl_tangram.trace.report import render
+from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
 
 _MOST_DEMANDS = 10_000
+_PLENTY = 1 << 50
+_logger = logging.getLogger(__name__)
 
 
 class Decider:
@@ -41,7 +46,8 @@ class Decider:
         nodes: that there are; they get their numbers here.
         refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
         on_shape: called when there is more or less of something.
-        order: the names of nodes, as an earlier owner had numbered them.
+        order: the names of nodes, as an earlier owner had numbered them; None if there was none. After one, a trace
+            that cannot be written is no error.
 
     Raises:
         ConfigurationError: the nodes do not go together.
@@ -53,18 +59,18 @@ class Decider:
         nodes: Nodes,
         refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
         on_shape: Callable[[], None],
-        order: Sequence[str] = (),
+        order: Sequence[str] | None = None,
     ) -> None:
         self._setup = setup
         self._nodes = nodes
         self._on_shape = on_shape
         self._demands: dict[Demand, Demand] = {}
-        nodes.settle(order)
+        nodes.settle(order or ())
         seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
         services = [service.name for service in nodes.services()]
         topology = setup.topology(nodes.dimensions(), nodes.cores(), seats, services)
         nodes.made(topology)
-        self._sink = sink_of(setup, topology)
+        self._sink = sink_of(setup, topology) if order is None else _sink_again(setup, topology)
         self._summary = Summary(topology)
         self.core = SchedulerCore(
             topology,
@@ -98,6 +104,14 @@ class Decider:
             return self._demands.setdefault(demand, demand)
         return demand
 
+    def why(self, demand: Demand, error: Exception) -> Exception:
+        """Return why a demand is refused: not that there is too little, if a lost node has enough."""
+        if not isinstance(error, InfeasibleError) or _can_be_met(demand, self.core.topology):
+            return error
+        if not _can_be_met(demand, Topology(self._nodes.capacities(self.core.topology))):
+            return error
+        return NodeLostError(f"{error}, as a node is lost")
+
     # What there is.
 
     def set_units(self, name: str, units: int) -> None:
@@ -128,11 +142,29 @@ class Decider:
             raise NodeLostError(f"node {node.offer.name!r} is lost, and nobody there can change its capacity")
         node.session.tell(Resize(name, units))
 
-    def keep_capacity(self, dimension: Dimension) -> None:
-        """Let a dimension have what an earlier owner had set."""
-        index = self.core.topology.index.get(dimension.name)
-        if index is not None and self.core.topology.dimensions[index].capacity != dimension.capacity:
-            self.dispatcher.set_capacity(index, dimension.capacity)
+    @contextmanager
+    def plenty(self, kept: Iterable[Dimension]) -> Generator[None]:
+        """Let there be plenty while what is held is taken over: of some there may be less by now than is held.
+
+        Args:
+            kept: what an earlier owner had. Afterwards there is as much of quotas and the like, as it may have been
+                set; nodes say themselves what they have, and a breaker begins anew.
+        """
+        topology = self.core.topology
+        given = [
+            (i, d) for i, d in enumerate(topology.dimensions) if d.window_s is None and not topology.seats >> i & 1
+        ]
+        units = {dimension: known.capacity for dimension, known in given}
+        for known in kept:
+            dimension = topology.index.get(known.name)
+            if dimension is not None and not is_breaker(known.name) and not self._nodes.mask >> dimension & 1:
+                units[dimension] = known.capacity
+        for dimension, _ in given:
+            self.dispatcher.set_capacity(dimension, _PLENTY)
+        yield
+        for dimension, capacity in units.items():
+            if self.core.topology.dimensions[dimension].capacity != capacity:
+                self.dispatcher.set_capacity(dimension, capacity)
 
     def keep_version(self, version: int) -> None:
         """Let the shape be a later one than that of an earlier owner."""
@@ -165,7 +197,7 @@ class Decider:
         self.shape = replace(
             self.shape,
             version=self.shape.version + 1,
-            dimensions=self.core.topology.dimensions,
+            dimensions=self._nodes.capacities(self.core.topology),
             nodes=self._nodes.offers(),
             lost=self._nodes.lost(),
         )
@@ -202,3 +234,19 @@ class Decider:
         self.dispatcher.stop()
         if self._sink is not None:
             await self._sink.aclose()
+
+
+def _can_be_met(demand: Demand, topology: Topology) -> bool:
+    with suppress(InfeasibleError):
+        check_capacity(demand, topology)
+        return True
+    return False
+
+
+def _sink_again(setup: Setup, topology: Topology) -> Sink | None:
+    """Return where the trace goes after an earlier owner; nowhere if it cannot: what runs matters more."""
+    try:
+        return sink_of(setup, topology)
+    except ConfigurationError:
+        _logger.exception("there is no trace from now on")
+        return None

@@ -65,7 +65,7 @@ def portable(demand: Demand) -> Demand:
     """Return a demand without anything of the user's: a speed-up of his own becomes what it says of the options."""
     if demand.places:
         demand = replace(demand, places=tuple(portable(place) for place in demand.places))
-    if demand.speedup is None or isinstance(demand.speedup, _OURS):
+    if demand.speedup is None or type(demand.speedup) in _OURS:
         return demand
     return replace(demand, speedup=_measured(demand.speedup, demand.options))
 

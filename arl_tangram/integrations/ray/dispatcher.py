@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
-from arl_tangram.errors import InfrastructureError, OwnerLostError, TangramError
+from arl_tangram.errors import InfeasibleError, InfrastructureError, TangramError
 from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
@@ -43,6 +44,8 @@ from arl_tangram.model.events import Event as Happening
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
 
+_logger = logging.getLogger(__name__)
+
 
 class RemoteDispatcher:
     """Decides nothing itself; a `Deciding` on the event loop of a client.
@@ -56,6 +59,7 @@ class RemoteDispatcher:
         shape: what there is.
         call_off: ends a call or a trajectory with an error, whether it waits or runs.
         on_shape: is told when there is more or less of something.
+        here: Ray's name of this machine; empty if it is not known.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class RemoteDispatcher:
         *,
         call_off: Callable[[Waiter, TangramError], None],
         on_shape: Callable[[Shape], None],
+        here: str = "",
     ) -> None:
         self.shape = shape
+        self._here = here
         self.time = clock_of(asyncio.get_running_loop())
         self._post = post
         self._call_off = call_off
@@ -97,7 +103,19 @@ class RemoteDispatcher:
         return self._next_id
 
     def check_seat(self, demand: Demand) -> None:
-        """Nothing: the owner refuses what no devices can ever meet."""
+        """Check that a body which has devices to itself runs where they are; the owner refuses what none can meet.
+
+        Raises:
+            InfeasibleError: they are on another machine.
+        """
+        if demand.seat is None or demand.seat.service is not None:
+            return
+        offer = next((offer for offer in self.shape.nodes if offer.devices), None)
+        if offer is not None and (not self._here or offer.node_id != self._here):
+            raise InfeasibleError(
+                f"{demand.name} asks for gpu= and would run on this machine, and the GPUs are on node {offer.name!r}; "
+                "make the call in a process there, or use a service"
+            )
 
     def node_of(self, trajectory: int) -> int:
         """Return the number of the node where a trajectory was admitted."""
@@ -204,33 +222,50 @@ class RemoteDispatcher:
     # What the owner tells.
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Tell those who wait; what is about something that is over is ignored."""
-        for event in events:
-            if isinstance(event, Reshaped):
-                self._reshape(event.shape)
-                continue
-            match event:
-                case Granted(local):
-                    self._with(local, partial(self._granted, event))
-                case Admitted(local, queued_s, node):
-                    self._with(local, partial(self._admitted, queued_s, node))
-                case Expired(local):
-                    self._with(local, lambda held: self._forgotten(held).waiter.expired())
-                case Refused(local, error):
-                    self._with(local, partial(self._refused, error))
-                case CalledOff(local, error):
-                    self._with(local, partial(self._called_off, error))
-                case Resumed(local, number, failure):
-                    self._with(local, partial(self._resumed, number, failure))
-                case _:
-                    pass
+        """Tell those who wait; what is about something that is over is ignored.
 
-    def lost(self, error: TangramError) -> None:
-        """All that was held is lost, and what waits is forgotten: a new session knows nothing of it."""
+        What goes wrong with one event is not the end of those behind it, as none of them comes again.
+        """
+        for event in events:
+            try:
+                self._tell(event)
+            except Exception:
+                _logger.exception("%s failed in a shared runtime", type(event).__name__)
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case Reshaped(shape):
+                self._reshape(shape)
+            case Granted(local):
+                self._with(local, partial(self._granted, event))
+            case Admitted(local, queued_s, node):
+                self._with(local, partial(self._admitted, queued_s, node))
+            case Expired(local):
+                self._with(local, lambda held: self._forgotten(held).waiter.expired())
+            case Refused(local, error):
+                self._with(local, partial(self._refused, error))
+            case CalledOff(local, error):
+                self._with(local, partial(self._called_off, error))
+            case Resumed(local, number, failure):
+                self._with(local, partial(self._resumed, number, failure))
+            case _:
+                pass
+
+    def lost(self, error: TangramError, *, for_good: bool = False) -> None:
+        """All that was held is lost, and what waits is forgotten: a new session knows nothing of it.
+
+        Args:
+            error: what each call ends with.
+            for_good: whether there will be no session any more. What is called then is posted all the same, so that
+                whoever is to send it says here that it is lost, too.
+        """
         held, self._held = list(self._held.values()), {}
         self._demands = Demands()
-        self._is_adrift = True
-        self._charges.clear()
+        self._is_adrift = not for_good
+        now_s = self.time()
+        for one in held:
+            if one.running is not None and not one.unused:
+                self._charge(one, now_s)
         for one in held:
             if one.waits:
                 one.waiter.failed(type(error)(str(error)))
@@ -295,21 +330,22 @@ class RemoteDispatcher:
             self._topology = Topology(shape.dimensions)
             self._on_shape(shape)
 
-    def renew(self, shape: Shape) -> None:
+    def renew(self, shape: Shape) -> bool:
         """Take the shape with which another session begins, and ask for what was wanted meanwhile.
 
-        That was resolved by the old shape: it is refused if its dimensions are not those of the new one.
+        Returns:
+            False if its dimensions are others than before, and nothing is taken: what was resolved here, and may be
+            kept by anybody, such as a call that is to be tried again, would mean something else there.
         """
-        before, self.shape = self.shape, shape
+        if [d.name for d in self.shape.dimensions] != [d.name for d in shape.dimensions]:
+            self._charges.clear()
+            return False
+        self.shape = shape
         self._topology = Topology(shape.dimensions)
         self._is_adrift = False
-        is_same = [d.name for d in before.dimensions] == [d.name for d in shape.dimensions]
-        for held in list(self._held.values()):
-            if is_same:
-                self._ask_for(held)
-            else:
-                error = OwnerLostError("the owner of the shared runtime was lost, and the pools are others by now")
-                self._forgotten(held).waiter.failed(error)
+        for held in self._held.values():
+            self._ask_for(held)
+        return True
 
     # Commands.
 
@@ -347,6 +383,8 @@ class RemoteDispatcher:
         return Open(held.pending.id, number, held.group, self.time() - held.pending.submitted_at_s)
 
     def _charge(self, held: HeldHere, now_s: float) -> None:
-        """Remember what a call that ends has taken of rates and budgets."""
-        for dimension, units in charges_of(held):
-            self._charges.add(dimension, self._topology.dimensions[dimension], units, held.since_s, now_s)
+        """Remember what a call that ends has taken of rates and budgets, as of now what goes beyond its grant."""
+        for dimension, granted, beyond in charges_of(held):
+            known = self._topology.dimensions[dimension]
+            self._charges.add(dimension, known, granted, held.since_s, now_s)
+            self._charges.add(dimension, known, beyond, now_s, now_s)

@@ -14,6 +14,7 @@ import anyio
 from arl_tangram.integrations.ray.calls import AgentCalls
 from arl_tangram.managers.arguments import check_folder, check_host_path, check_path
 from arl_tangram.managers.docker.archive import FileOwner, pack, unpack
+from arl_tangram.model.quantities import plain
 from arl_tangram.uninterrupted import in_thread
 
 PIECE_BYTES = 4 << 20
@@ -39,9 +40,9 @@ async def send_folder(calls: AgentCalls, sandbox: int, source: str | os.PathLike
         while piece := await blocking(lambda: next(pieces, b"")):
             await calls.do("put_piece", {"transfer": transfer, "at": at, "data": piece})
             at += 1
-        await calls.do("put_dir", {"transfer": transfer, "sandbox": sandbox, "path": path})
+        await calls.do("put_dir", {"transfer": transfer, "sandbox": sandbox, "path": plain(path)})
     except BaseException:
-        calls.tell("forget", {"transfer": transfer})
+        calls.settle("forget", {"transfer": transfer})
         raise
 
 
@@ -58,12 +59,12 @@ async def fetch_folder(calls: AgentCalls, sandbox: int, path: str, target: str |
     stream = await blocking(tempfile.TemporaryFile)
     try:
         try:
-            size = await calls.do("get_dir", {"transfer": transfer, "sandbox": sandbox, "path": path})
+            size = await calls.do("get_dir", {"transfer": transfer, "sandbox": sandbox, "path": plain(path)})
             for at in range(0, cast(int, size), PIECE_BYTES):
                 piece = await calls.do("get_piece", {"transfer": transfer, "at": at, "size": PIECE_BYTES})
                 await blocking(partial(stream.write, piece))
         finally:
-            calls.tell("forget", {"transfer": transfer})
+            calls.settle("forget", {"transfer": transfer})
         await blocking(lambda: unpack(_rewound(stream), os.fspath(target), stop))
     finally:
         stream.close()

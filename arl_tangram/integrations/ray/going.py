@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from arl_tangram.errors import TangramError
 from arl_tangram.integrations.ray.answers import raised
-from arl_tangram.integrations.ray.once import Once
+from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply
 
 
@@ -15,7 +15,7 @@ class Going:
     """The calls of one session that go on at an agent."""
 
     def __init__(self) -> None:
-        self._seen = Once()
+        self._seen = Recent()
         self._tasks: dict[int, asyncio.Task[AgentReply]] = {}
         self._over: TangramError | None = None
 

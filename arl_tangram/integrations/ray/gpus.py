@@ -38,11 +38,16 @@ class GrantedSeat(Seat):
 class RemoteGpus:
     """The GPUs of the node that has them; a `GpuSeats`.
 
+    Attributes:
+        on_node_lost: is told the number of the node if its agent does not answer.
+
     Args:
         session: the name that the owner has given to this client.
         shape: what there is.
         line: returns the way to the agent of a node.
     """
+
+    on_node_lost: Callable[[int, NodeLostError], None] | None = None
 
     def __init__(self, session: str, shape: Shape, line: Callable[[int], AgentLine]) -> None:
         self._session = session
@@ -65,7 +70,12 @@ class RemoteGpus:
             raise UsageError(f"{seat} was not granted by the owner of the shared pool")
         node = self._node()
         if self._calls is None:
-            self._calls = AgentCalls(self._session, self._shape.nodes[node].name, self._line(node))
+
+            def lost(error: NodeLostError) -> None:
+                if self.on_node_lost is not None:
+                    self.on_node_lost(node, error)
+
+            self._calls = AgentCalls(self._session, self._shape.nodes[node].name, self._line(node), lost)
         names = [name for name, _ in self._shape.nodes[node].devices]
         return RemoteGpuLease(seat, tuple(names[number] for number in seat.chunk.devices), self._calls)
 

@@ -63,11 +63,6 @@ class AgentHandle:
         packed = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
         return cast(AgentReply, pickle.loads(await self._library.answer(lambda: actor.call.remote(packed))))
 
-    def send(self, request: AgentCall) -> None:
-        """Let it do what needs no answer."""
-        packed = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
-        self._tell(lambda actor: actor.call.remote(packed))
-
     def cancel(self, id: CallId) -> None:  # noqa: A002 - as in the protocol
         """Cancel a call there."""
         self._tell(lambda actor: actor.cancel.remote(*id))

@@ -92,11 +92,13 @@ def resume_of(
     )
 
 
-def charges_of(held: HeldHere) -> list[tuple[int, int]]:
-    """Return the units, by dimension, that a call has taken; of rates and budgets, what it has settled."""
+def charges_of(held: HeldHere) -> list[tuple[int, int, int]]:
+    """Return what a call counts for: a dimension, units of its grant, and those that it has settled beyond these."""
     if held.running is None:
         return []
-    return list((dict(held.running.pending.demand.fixed) | held.settled).items())
+    granted = dict(held.running.pending.demand.fixed)
+    counted = [(dimension, granted.get(dimension, 0), units) for dimension, units in (granted | held.settled).items()]
+    return [(dimension, min(units, least), max(0, units - least)) for dimension, least, units in counted]
 
 
 def _call(held: HeldHere, submit: Submit, now_s: float) -> HeldCall:

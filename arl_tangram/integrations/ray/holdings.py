@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from arl_tangram.dispatch import Dispatcher
-from arl_tangram.errors import InfrastructureError, NestedActionError, NoTrajectoryError, TangramError
+from arl_tangram.errors import (
+    InfrastructureError,
+    NestedActionError,
+    NodeLostError,
+    NoTrajectoryError,
+    OwnerLostError,
+    TangramError,
+)
+from arl_tangram.integrations.ray.answers import of_the_library
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.judging import Judging
 from arl_tangram.integrations.ray.wire import (
     Admitted,
     Called,
@@ -45,8 +54,12 @@ _MOST_PAST = 4096
 _logger = logging.getLogger(__name__)
 
 
-class SeatsTold(Protocol):
-    """Who tells the node with the GPUs of seats, in the order of decisions."""
+class NodesTold(Protocol):
+    """The nodes: which are lost, and who tells the one with the GPUs of seats, in the order of decisions."""
+
+    def loss_of(self, number: int) -> NodeLostError | None:
+        """Return why nothing can be on a node with cores, by its number; None if it can."""
+        ...
 
     def taken(self, session: str, seat: Seat) -> int:
         """A seat was granted; return the number of its lease."""
@@ -99,7 +112,7 @@ class Held:
     def failed(self, error: Exception) -> None:
         """Tell the client why it does not get anything."""
         self.of.forget(self)
-        self.of.tell(Refused(self.local, _told(error)))
+        self.of.refuse(self.local, self.pending.demand, error)
 
     def shut_down(self) -> None:
         """Nothing: who closes an owner ends its sessions."""
@@ -111,9 +124,10 @@ class Holdings:
     Args:
         session: its name.
         dispatcher: the scheduler.
-        seats: tells the node with the GPUs.
+        nodes: the nodes.
         tell: sends the client an event.
         interned: returns one object for all demands that are equal.
+        why: returns why a demand is refused, by the error of the scheduler.
         breakers: those of the quotas, if any has one.
     """
 
@@ -121,19 +135,21 @@ class Holdings:
         self,
         session: str,
         dispatcher: Dispatcher,
-        seats: SeatsTold,
+        nodes: NodesTold,
         tell: Callable[[Event], None],
         *,
         interned: Callable[[Demand], Demand],
+        why: Callable[[Demand, Exception], Exception],
         breakers: OwnerBreakers | None = None,
     ) -> None:
         self.session = session
         self.tell = tell
         self._dispatcher = dispatcher
-        self._seats = seats
+        self._nodes = nodes
+        self._why = why
         self._interned = interned
         self._breakers = breakers
-        self._unjudged: dict[int, RunningAction] = {}
+        self._judging = None if breakers is None else Judging(breakers)
         self._demands: dict[int, Demand] = {}
         self._held: dict[int, Held] = {}
         self._past: dict[int, int] = {}
@@ -150,13 +166,17 @@ class Holdings:
             if not isinstance(error, TangramError):
                 _logger.exception("%s of %s failed", command, self.session)
             if isinstance(command, Submit | Open):
-                self.tell(Refused(command.id, _told(error)))
+                self.refuse(command.id, self._demands.get(command.demand), error)
+
+    def refuse(self, local: int, demand: Demand | None, error: Exception) -> None:
+        """Tell the client that a call or a trajectory does not get anything, and why."""
+        self.tell(Refused(local, _told(error if demand is None else self._why(demand, error))))
 
     def _take(self, command: Command) -> None:  # noqa: PLR0912 - one line for each
         dispatcher = self._dispatcher
         match command:
             case Declare(number, demand):
-                self._demands[number] = self._interned(demand)
+                self._declare(number, demand)
             case Submit():
                 self._submit(command)
             case Open():
@@ -188,30 +208,42 @@ class Holdings:
             case Ended():
                 self._note(command)
             case Called() | Said() | Judged():
-                if self._breakers is not None:
-                    self._judge(self._breakers, command)
+                if self._judging is not None:
+                    held = self._held.get(command.id)
+                    self._judging.take(command, None if held is None else held.running)
             case _:
                 raise ValueError(f"{command} is no command of a client")
 
     # What waits.
 
+    def _declare(self, number: int, demand: Demand) -> None:
+        if _is_within(demand, len(self._dispatcher.topology.dimensions)):
+            self._demands[number] = self._interned(demand)
+        else:
+            self._demands.pop(number, None)
+
+    def _demand(self, number: int) -> Demand:
+        if (demand := self._demands.get(number)) is None:
+            raise OwnerLostError("the pools of the shared runtime are others than those that this was asked of")
+        return demand
+
     def _submit(self, command: Submit) -> None:
         dispatcher, trajectory, parent = self._dispatcher, None, None
+        demand = self._demand(command.demand)
         if command.trajectory is not None:
             within = self._held.get(command.trajectory)
-            demand = self._demands[command.demand]
             if within is None or not within.is_admitted:
                 raise NoTrajectoryError(f"{demand.name} was called in a trajectory that is not open")
             trajectory = within.pending.id
         if command.parent is not None:
             caller = self._running(command.parent)
             if caller is None:
-                raise NestedActionError(f"{self._demands[command.demand].name} was called by an action that has ended")
+                raise NestedActionError(f"{demand.name} was called by an action that has ended")
             parent = caller.pending.id
         now_s = dispatcher.now_s()
         pending = PendingAction(
             self._id(command.id),
-            self._demands[command.demand],
+            demand,
             now_s - command.age_s,
             command.key,
             trajectory,
@@ -227,11 +259,25 @@ class Holdings:
         self._held[command.id] = held
 
     def _open(self, command: Open) -> None:
-        demand = self._demands[command.demand]
+        demand = self._where_it_can_be(self._demand(command.demand))
         pending = PendingAction(self._id(command.id), demand, self._dispatcher.now_s() - command.age_s)
         held = Held(self, command.id, pending, is_trajectory=True, group=command.group)
         self._dispatcher.open(pending, held, group=command.group)
         self._held[command.id] = held
+
+    def _where_it_can_be(self, demand: Demand) -> Demand:
+        """Leave out the lost nodes for a trajectory that holds nothing: no pause of what these have keeps it out.
+
+        Raises:
+            NodeLostError: no other node can have it.
+        """
+        losses = [None if place.dimensions else self._nodes.loss_of(place.node or 0) for place in _places(demand)]
+        if not any(losses):
+            return demand
+        places = tuple(place for place, loss in zip(_places(demand), losses, strict=True) if loss is None)
+        if not places:
+            raise next(filter(None, losses))
+        return places[0] if len(places) == 1 else replace(demand, places=places)
 
     def _id(self, local: int) -> int:
         """Return the id of a call here; one that is tried again has the one that it had, and so its place."""
@@ -254,14 +300,19 @@ class Holdings:
         if running is None:
             held.is_admitted = True
             waited_s = self._dispatcher.now_s() - held.pending.submitted_at_s
-            self.tell(Admitted(held.local, waited_s, self._dispatcher.node_of(held.pending.id)))
+            node = self._dispatcher.node_of(held.pending.id)
+            self.tell(Admitted(held.local, waited_s, node))
+            if (loss := self._nodes.loss_of(node)) is not None:  # it was lost while this had to wait for something else
+                self.call_off(held, loss)
             return
         waited_s = running.started_at_s - held.pending.submitted_at_s
         held.running = running
         if running.seat is not None:
-            held.lease = self._seats.taken(self.session, running.seat)
+            held.lease = self._nodes.taken(self.session, running.seat)
         demand = held.pending.demand
-        place = next((n for n, one in enumerate(demand.places) if one is running.pending.demand), None)
+        granted = running.pending.demand  # perhaps with another number of GPUs than in the place
+        of = (granted.keys, granted.node)
+        place = next((n for n, one in enumerate(demand.places) if (one.keys, one.node) == of), None)
         self.tell(Granted(held.local, waited_s, place, running.units, running.expected_s, running.seat, held.lease))
 
     # What runs.
@@ -277,8 +328,8 @@ class Holdings:
             dispatcher.unused(held.pending.id)
         self.forget(held)
         dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
-        if self._breakers is not None and held.running is not None and held.local not in self._unjudged:
-            self._breakers.over(held.running)
+        if self._judging is not None and held.running is not None:
+            self._judging.ended(held.local, held.running)
 
     def _send_back(self, held: Held) -> None:
         self._drop(held)
@@ -290,7 +341,7 @@ class Holdings:
 
     def _drop(self, held: Held) -> None:
         if held.lease:
-            self._seats.dropped(held.lease)
+            self._nodes.dropped(held.lease)
             held.lease = 0
 
     def reclaim(self, held: Held, number: int) -> None:
@@ -314,29 +365,11 @@ class Holdings:
         if held.on_end is not None:
             held.on_end()
 
-    # Breakers.
+    # How it went.
 
     def _is_to_be_judged(self, held: Held) -> None:
-        """Its client ends it, and says then how it went."""
-        if self._breakers is not None and held.running is not None and self._breakers.concerns(held.pending.demand):
-            self._unjudged[held.local] = held.running
-
-    def _judge(self, breakers: OwnerBreakers, command: Called | Said | Judged) -> None:
-        """Do what the client says of how calls go."""
-        held = self._held.get(command.id)
-        running = None if held is None else held.running
-        match command:
-            case Called() if running is not None:
-                breakers.called(running, command.quotas)
-            case Said() if running is not None:
-                breakers.said(running, command.quota, command.failed)
-            case Judged() if command.is_over:
-                if (ended := self._unjudged.pop(command.id, None)) is not None:
-                    breakers.judged(ended, command)
-            case Judged() if running is not None:
-                breakers.judged(running, command)
-            case _:
-                pass
+        if self._judging is not None and held.running is not None:
+            self._judging.ends(held.local, held.running)
 
     def refuse_waiting(self, concerns: Callable[[Demand], bool], error: Callable[[], TangramError]) -> None:
         """Refuse those calls that wait for something that is down."""
@@ -405,10 +438,8 @@ class Holdings:
 
     def end_waiting(self) -> None:
         """Take out of the queue whatever waits, and wait for no word on what has ended."""
-        for running in self._unjudged.values():
-            assert self._breakers is not None
-            self._breakers.over(running)
-        self._unjudged.clear()
+        if self._judging is not None:
+            self._judging.stop()
         for held in sorted(self._held.values(), key=lambda one: -one.pending.id):
             if held.waits:
                 self._dispatcher.withdraw(held.pending.id)
@@ -427,8 +458,19 @@ class Holdings:
                 self._close(held)
 
 
+def _places(demand: Demand) -> tuple[Demand, ...]:
+    return demand.places or (demand,)
+
+
+def _is_within(demand: Demand, dimensions: int) -> bool:
+    """Whether a demand asks for nothing beyond so many dimensions."""
+    asked = [index for place in _places(demand) for index, _ in place.fixed]
+    asked += [place.elastic for place in _places(demand) if place.elastic is not None]
+    return demand.dimensions >> dimensions == 0 and all(0 <= index < dimensions for index in asked)
+
+
 def _told(error: Exception) -> TangramError:
     """Return an error that the client knows, and that can be sent."""
     if isinstance(error, TangramError):
-        return error
+        return of_the_library(error, InfrastructureError)
     return InfrastructureError(f"the scheduler of the shared runtime failed: {error!r}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 
 from arl_tangram.errors import ConfigurationError, LeaseLostError, NodeLostError, TangramError
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.nodes import Node, Nodes
-from arl_tangram.integrations.ray.roster import Roster, Session
+from arl_tangram.integrations.ray.roster import LATE_S, Roster, Session
 from arl_tangram.integrations.ray.wire import (
     Command,
     DeviceCapacity,
@@ -128,6 +129,12 @@ class NodeKeeper:
 
     # They go.
 
+    def begun(self) -> None:
+        """There is a scheduler from now on: it has to know of nodes that are lost already."""
+        for node in self._nodes:
+            if node.session is None:
+                self.lost(node)
+
     def session_over(self, session: Session) -> None:
         """The session of an agent is over: its node is lost until another begins."""
         self._no_more_greeting(session)
@@ -165,10 +172,7 @@ class NodeKeeper:
             dispatcher.pause(dimension, 2 * self._answer_s)
         session.tell(RosterTold(self._roster.clients()))
         try:
-            async with asyncio.timeout(self._answer_s):
-                await session.until_acked()
-        except TimeoutError:
-            if session.ended is None:
+            if not await self._hears(session) and session.ended is None:
                 text = f"{session.name} was asked, and did not answer within {self._answer_s:g} s"
                 self._end(session, LeaseLostError(text))
         finally:
@@ -176,6 +180,17 @@ class NodeKeeper:
         if node.session is session:
             for dimension in node.dimensions:
                 dispatcher.lift(dimension)
+
+    async def _hears(self, session: Session) -> bool:
+        """Whether an agent has heard in time all that it was told."""
+        while True:
+            due_s = self._loop.time() + self._answer_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    await session.until_acked()
+                return True
+            if self._loop.time() - due_s <= LATE_S:
+                return False
 
     def close(self) -> None:
         """Wait for nobody any more."""

@@ -11,7 +11,7 @@ import asyncio
 from contextlib import suppress
 
 from arl_tangram.errors import AllocationError, TangramError, UsageError
-from arl_tangram.integrations.ray.once import Once
+from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.wire import LeaseNow, LeaseTold
 from arl_tangram.managers.manager import CpuLease, CpuManager, ManagedSandbox, no_cores
 from arl_tangram.managers.usage import UsageMeter
@@ -179,7 +179,7 @@ class SessionLeases:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._over = Once()
+        self._over = Recent()
         self._held: dict[int, HeldLease] = {}
         self._latest: dict[int, HeldLease] = {}  # by the number of the sandbox
 

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
-from arl_tangram.errors import MissingExtraError, NoSharedRuntimeError
+from arl_tangram.errors import ConfigurationError, MissingExtraError, NoSharedRuntimeError
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.naming import NAMESPACE
 
@@ -61,7 +61,7 @@ class Library:
 
     Args:
         ray: the module.
-        connection: that was made for this, if there was none.
+        connection: that was made by this library and not by the program; it ends with the last that uses it.
     """
 
     def __init__(self, ray: Any, connection: _Connection | None = None) -> None:
@@ -124,6 +124,9 @@ class Library:
 
         Returns:
             None if there is one of that name.
+
+        Raises:
+            ConfigurationError: Ray refuses it, as for what `resources` are said.
         """
         options: dict[str, Any] = {
             "name": name,
@@ -140,8 +143,10 @@ class Library:
             options["resources"] = dict(resources)
         try:
             return cast(Handle, self._ray.remote(kind).options(**options).remote(*arguments))
-        except ValueError:  # the name is taken
-            return None
+        except ValueError as error:
+            if self.find(name) is not None:  # the name is taken
+                return None
+            raise ConfigurationError(f"Ray starts no actor {name!r}: {error}") from error
 
     def was_restarted(self) -> bool:
         """Whether this process is an actor that has died before."""
@@ -155,9 +160,14 @@ class Library:
             self._ray.kill(actor, no_restart=True)
 
     def give_up(self) -> None:
-        """End the connection, if it was made for this; idempotent. Blocks."""
-        if self._connection is not None:
-            self._connection.close()
+        """Use the connection no more: it ends if it was made by this library and nothing else uses it. Blocks.
+
+        Idempotent.
+        """
+        with _connecting:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.leave()
 
     async def answer(self, ask: Callable[[], Reference]) -> Any:
         """Call an actor and return what it returns. Cancelling gives up the answer, and nothing there.
@@ -214,7 +224,7 @@ def connected(*, start: bool) -> Library:
     ray = find_ray()
     with _connecting:
         if ray.is_initialized():
-            return Library(ray)
+            return Library(ray, _Connection.join())
         connection = _Connection(ray, None if start else "auto")
         try:
             connection.open()
@@ -231,22 +241,37 @@ class _Connection:
     which goes by threads), so this one lives as long as the connection.
     """
 
+    _present: ClassVar[_Connection | None] = None
+
     def __init__(self, ray: Any, address: str | None) -> None:
         self._ray = ray
         self._address = address
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._over = threading.Event()
+        self._users = 0
         self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
 
     def open(self) -> None:
-        """Connect."""
+        """Connect, for the first that uses it."""
         self._thread.start()
         self._opened.result()
+        self._users = 1
+        _Connection._present = self
 
-    def close(self) -> None:
-        """Disconnect, and end a cluster that was started for this."""
-        self._over.set()
-        self._thread.join()
+    @classmethod
+    def join(cls) -> _Connection | None:
+        """Use the connection of this process, unless it is the program's own."""
+        if cls._present is not None:
+            cls._present._users += 1
+        return cls._present
+
+    def leave(self) -> None:
+        """Use it no more; the last one disconnects, and ends a cluster that was started for it."""
+        self._users -= 1
+        if self._users == 0:
+            _Connection._present = None
+            self._over.set()
+            self._thread.join()
 
     def _run(self) -> None:
         try:

@@ -7,6 +7,14 @@ from typing import Any, Protocol
 
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId, ClientFrame, NodeOffer, OwnerFrame
 
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+def pause_s(failures: int) -> float:
+    """Return how long to wait before something is sent again over a line that has failed so often in a row."""
+    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 10)))
+
 
 class LineError(Exception):
     """There is no answer, and it is not known whether what was sent has arrived.
@@ -67,10 +75,6 @@ class AgentLine(Protocol):
         Raises:
             LineError: no answer.
         """
-        ...
-
-    def send(self, request: AgentCall) -> None:
-        """The same for what needs no answer; it may begin before what was sent earlier, or be lost with the agent."""
         ...
 
     def cancel(self, id: CallId) -> None:  # noqa: A002 - what it is

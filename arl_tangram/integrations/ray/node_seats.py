@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from arl_tangram.errors import RestoreError, ServiceLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.answers import of_the_library, served, unpacked, valued
-from arl_tangram.integrations.ray.once import Once
+from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
     Command,
@@ -46,7 +46,7 @@ class NodeSeats:
         self._node = node
         self._limit_s = limit_s
         self._taken: dict[int, _Taken] = {}
-        self._over = Once()
+        self._over = Recent()
         self._why_over: dict[int, TangramError] = {}
         self._changed = asyncio.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from arl_tangram.errors import ConfigurationError
+from arl_tangram.errors import ConfigurationError, NodeLostError
 from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import Drop, Evict, NodeOffer, Take
 from arl_tangram.managers.gpu.manager import EvictionPolicy
@@ -125,6 +125,23 @@ class Nodes:
     def lost(self) -> tuple[int, ...]:
         """Return the numbers of those that are lost for now."""
         return tuple(number for number, node in enumerate(self._nodes.values()) if node.session is None)
+
+    def loss_of(self, number: int) -> NodeLostError | None:
+        """Return why nothing can be on a node with cores, by its number; None if it can."""
+        node = list(self._nodes.values())[number] if number < len(self._nodes) else None
+        if node is None or node.session is not None or not node.offer.dimensions:
+            return None
+        return NodeLostError(f"node {node.offer.name!r} is lost")
+
+    def capacities(self, topology: Topology) -> tuple[Dimension, ...]:
+        """Return the dimensions of a topology with what lost nodes have when they come back."""
+        dimensions = list(topology.dimensions)
+        for node in self._nodes.values():
+            if node.session is None:
+                units = [(topology.index[d.name], d.capacity) for d in node.offer.dimensions]
+                for index, capacity in (*units, *node.seated):
+                    dimensions[index] = replace(dimensions[index], capacity=capacity)
+        return tuple(dimensions)
 
     def number(self, node: Node) -> int:
         """Return the number of a node."""

@@ -24,8 +24,9 @@ from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.asking import Asking
 from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
+from arl_tangram.integrations.ray.endings import Endings
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
-from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.pump import BEATS
@@ -35,7 +36,6 @@ from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
     Command,
-    EndSession,
     Leave,
     NodeReady,
     OwnerFrame,
@@ -90,7 +90,7 @@ class Owner:
         self._nodes = Nodes(first_lease=time.time_ns())
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
-        self._ending: dict[str, tuple[Holdings, set[str]]] = {}
+        self._endings = Endings(self._nodes, self._roster.clients)
         self._keeper = NodeKeeper(
             self._nodes,
             self._roster,
@@ -103,7 +103,7 @@ class Owner:
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
         if restarted:
-            self._recovering = Recovering(self._nodes, settings.lease_s + self._grace_s, self._recovered)
+            self._recovering = self._new_recovering()
 
     # Sessions begin.
 
@@ -169,14 +169,14 @@ class Owner:
             self._keeper.ready(session, resume.offer)
         else:
             self._keeper.greeted(session)
-        recovering.node(resume)
+        recovering.node(session, message["name"], resume)
         return session
 
     def _begin_node(self, message: Mapping[str, Any]) -> Session:
         """Let an agent begin; it is the only one of its node, so that the one before it is gone."""
         before = self._nodes.find(message["name"])
         if before is not None and before.session is not None:
-            self._silent(before.session)
+            self._end(before.session, LeaseLostError(f"the agent {before.session.name} has begun anew"))
         session = self._new_session(message)
         self._keeper.greeted(session)
         return session
@@ -190,7 +190,7 @@ class Owner:
 
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
-        if self._recovering is not None:
+        while self._recovering is not None and self._closed is None:
             await self._recovering.over.wait()
         if self._decider is None:
             await self._keeper.until_ready()
@@ -198,28 +198,48 @@ class Owner:
             raise self._closed
         if self._decider is None:
             self._decider = self._keeper.decider = self._new_decider()
+            self._keeper.begun()
+            self._decider.reshape()  # so that each node can tell another owner of all nodes
         return self._decider
 
     def _recovered(self) -> None:
         """All is known that is held: decide from now on."""
-        recovering = self._recovering
+        recovering, self._recovering = self._recovering, None
         assert recovering is not None
-        if not recovering.order():  # nobody holds anything, and nodes may still come: as with a first owner
-            self._recovering = None
+        if recovering.is_empty:  # nobody holds anything, and nodes may still come: as with a first owner
             return
+        try:
+            self._take_over(recovering)
+        except Exception:
+            _logger.exception("what was held could not be taken over: it is ended, and then all begins anew")
+            self._take_over_nothing()
+
+    def _take_over(self, recovering: Recovering) -> None:
+        """Let a new scheduler hold what is held."""
         recovering.add_lost_nodes()
         decider = self._new_decider(recovering.order())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
-        self._recovering = None
-        for node in self._nodes:
-            if node.session is None:
-                self._keeper.lost(node)
+        self._keeper.begun()
         for session in self._nodes.alive():
             session.tell(RosterTold(self._roster.clients()))
         decider.reshape()
 
-    def _new_decider(self, order: Sequence[str] = ()) -> Decider:
+    def _take_over_nothing(self) -> None:
+        """End all sessions of clients, and begin as a first owner does when the nodes have ended what these had."""
+        if self._decider is not None:
+            self._decider.dispatcher.stop()
+        self._decider = self._keeper.decider = None
+        self._holdings.clear()
+        self._recovering = self._new_recovering()
+        for session in self._roster:
+            if session.kind != NODE:
+                self._end(session, LeaseLostError("the owner of the shared runtime was started again, and has failed"))
+
+    def _new_recovering(self) -> Recovering:
+        return Recovering(self._nodes, self._settings.lease_s + self._grace_s, self._recovered)
+
+    def _new_decider(self, order: Sequence[str] | None = None) -> Decider:
         return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
 
     def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
@@ -235,18 +255,23 @@ class Owner:
             self._nodes,
             session.tell,
             interned=self._decider.interned,
+            why=self._decider.why,
             breakers=self._decider.breakers,
         )
         return made
 
     async def _tell_roster(self) -> None:
-        """Let the nodes know of all clients, and one of them at least before any of these is granted anything."""
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything.
+
+        If none of them answers within a beat, they may be lost, or stand still: that holds no client up for longer.
+        """
         told = RosterTold(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
         if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
             try:
-                await asyncio.wait(acks, return_when=asyncio.FIRST_COMPLETED)  # that it is known is enough
+                beat_s = self._settings.lease_s / BEATS
+                await asyncio.wait(acks, timeout=beat_s, return_when=asyncio.FIRST_COMPLETED)  # one knows: enough
             finally:
                 for ack in acks:
                     ack.cancel()
@@ -298,8 +323,7 @@ class Owner:
 
     def _node_lost(self, node: Node, error: NodeLostError) -> None:
         """End what clients have on a node that is lost."""
-        for name in list(self._ending):
-            self._session_ended(name, node)
+        self._endings.node_lost(node.offer.name)
         if self._recovering is not None:
             self._recovering.node_lost(node.offer.name)
         if self._decider is None:
@@ -307,7 +331,8 @@ class Owner:
         number, dispatcher = self._nodes.number(node), self._decider.dispatcher
         for holdings in self._holdings.values():
             for held in holdings.all():
-                if held.is_admitted and dispatcher.node_of(held.pending.id) == number:
+                is_there = held.is_admitted and dispatcher.node_of(held.pending.id) == number
+                if is_there or (held.lease and node.seated):
                     holdings.call_off(held, error)
 
     # Sessions end.
@@ -323,41 +348,13 @@ class Owner:
         elif self._recovering is not None:
             self._recovering.left(session.name)
         else:
-            self._end_client(session.name)
-
-    def _end_client(self, name: str) -> None:
-        """Take back at once what is on no node; the rest when the nodes have ended what they had of it."""
-        holdings = self._holdings.pop(name)
-        holdings.end_waiting()
-        holdings.end_running(lambda held: not self._is_on_nodes(held))
-        roster = RosterTold(self._roster.clients())
-        alive = [node for node in self._nodes if node.session is not None]
-        self._ending[name] = (holdings, {node.offer.name for node in alive})
-        for node in alive:
-            assert node.session is not None
-            node.session.tell(EndSession(name))
-            node.session.tell(roster)
-        self._look_at_end(name)
-
-    def _is_on_nodes(self, held: Held) -> bool:
-        assert held.running is not None
-        pending = held.running.pending
-        return pending.trajectory is not None or held.lease > 0 or bool(pending.demand.dimensions & self._nodes.mask)
+            self._endings.begin(self._holdings.pop(session.name))
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
         if self._recovering is not None:
             self._recovering.session_ended(name, node.offer.name)
-        if name in self._ending:
-            self._ending[name][1].discard(node.offer.name)
-            self._look_at_end(name)
-
-    def _look_at_end(self, name: str) -> None:
-        holdings, nodes = self._ending[name]
-        if not nodes:
-            del self._ending[name]
-            holdings.end_running(lambda _: True)
-            holdings.end_trajectories()
+        self._endings.ended(name, node.offer.name)
 
     def _reshaped(self) -> None:
         """Tell all sessions what there is now."""

@@ -9,9 +9,11 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
 from arl_tangram.integrations.ray.library import connected
 from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
+from arl_tangram.integrations.ray.wire import OwnerFrame
 from arl_tangram.runtime import Tangram
 
 _NODE = "node"
@@ -31,7 +33,8 @@ class OwnerActor:
         setup = factory().setup
         lines = describe(setup, nodes)
         settings = OwnerSettings(setup=setup, fingerprint=fingerprint(lines), lines=lines, lease_s=lease_s)
-        self._owner = Owner(settings, epoch=secrets.token_hex(8), restarted=restarted)
+        self._epoch = secrets.token_hex(8)
+        self._owner = Owner(settings, epoch=self._epoch, restarted=restarted)
         self._ready = asyncio.Event()
         if restarted:
             self._ready.set()
@@ -47,8 +50,15 @@ class OwnerActor:
         return await self._owner.hello(greeting)
 
     async def exchange(self, frame: bytes) -> bytes:
-        """Take a frame, and answer with another."""
-        return pickle.dumps(await self._owner.exchange(pickle.loads(frame)), pickle.HIGHEST_PROTOCOL)
+        """Take a frame, and answer with another; one that cannot be read ends its session, as it would come again."""
+        try:
+            told = pickle.loads(frame)
+        except Exception as error:  # noqa: BLE001 - whatever the classes of the user raise
+            ended = LeaseLostError(f"what was said cannot be read by the owner of the shared runtime: {error!r}")
+            answer = OwnerFrame(self._epoch, 1, (), 0, ended)
+        else:
+            answer = await self._owner.exchange(told)
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
     async def ask(self, session: str, what: str, arguments: Mapping[str, Any]) -> bytes:
         """Do or look up something that is no part of a call."""

@@ -15,9 +15,9 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError
+from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, TangramError
 from arl_tangram.integrations.ray.greeting import greeting, read_answer
-from arl_tangram.integrations.ray.lines import LineError, OwnerLine
+from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
 
@@ -27,8 +27,7 @@ BEATS = 6
 """How often in a lease an owner that has nothing to say is heard of."""
 _TURNS = 2
 _GREETING_S = 10.0
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_SHORT_S = 0.05
 _GOODBYE_S = 5.0
 _EARLY_S = 0.001
 
@@ -134,6 +133,10 @@ class Pump:
         """Return a frame with what the owner may not have yet, for whoever asks it otherwise; on the loop."""
         return None if self._link is None else self._frame(self._link, *self._sender.unacked(), 0.0)
 
+    def end(self, error: TangramError) -> None:
+        """Have no session any more: all that is held, or posted from now on, is lost."""
+        self._die(error)
+
     async def aclose(self) -> None:
         """Leave: send what was posted, wait for a few seconds at most until the owner has it, and stop."""
         if self._lease_s and self._dead is None:
@@ -165,7 +168,7 @@ class Pump:
                 if isinstance(error, LineError) and error.for_good:
                     raise _no_owner(error) from error
                 self._trouble = str(error) or "no answer"
-                await asyncio.sleep(_pause_s(failures))
+                await asyncio.sleep(pause_s(failures))
                 failures += 1
                 continue
             try:
@@ -244,9 +247,9 @@ class Pump:
             return
         self._lease_s = 0.0
         self._bound(self._now() + self._owner_timeout_s)
-        is_short = self._now() < self._begun_s + _FIRST_PAUSE_S  # as if the owner will have none of us
+        is_short = self._now() < self._begun_s + _SHORT_S  # as if the owner will have none of us
         self._short = self._short + 1 if is_short else 0
-        self._spawn(self._join(pause_s=_pause_s(self._short) if self._short else 0.0))
+        self._spawn(self._join(pause_s=pause_s(self._short) if self._short else 0.0))
         self._on_lost(error)
 
     def _die(self, error: TangramError) -> None:
@@ -288,6 +291,7 @@ class Pump:
         """Send what was gathered, and listen."""
         self._is_flushing = False
         if self._dead is not None:
+            self._sender = Sender()
             self._on_lost(self._dead)
             return
         link = self._link
@@ -311,11 +315,13 @@ class Pump:
         try:
             async with asyncio.timeout(frame.wait_s + link.beat_s):
                 answer = await self._line.exchange(frame)
-        except Exception as error:
+        except (LineError, TimeoutError) as error:
             _is_back(link, frame)
             self._failed(link, error)
-            if not isinstance(error, (LineError, TimeoutError)):
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever the classes of the user raise
+            _is_back(link, frame)
+            if self._link is link:  # to send it again is in vain: nothing that was posted would ever get out
+                self._lose(LeaseLostError(f"a frame cannot be sent, or its answer cannot be read: {error!r}"))
         else:
             _is_back(link, frame)
             self._answered(link, answer, sent_s)
@@ -327,7 +333,8 @@ class Pump:
             self._join_again(link)
             return
         if answer.ended is not None:
-            self._lose(answer.ended)
+            lose = self._die if isinstance(answer.ended, ShutdownError) else self._lose  # a closed owner has no heir
+            lose(answer.ended)
             return
         self._until_s = max(self._until_s, sent_s + self._lease_s)
         if self._now() >= self._until_s:
@@ -354,7 +361,7 @@ class Pump:
         self._trouble = str(error) or "no answer"
         link.sent = self._sender.upto
         if self._pause is None:
-            self._pause = self._loop.call_later(_pause_s(link.failures), self._end_pause, context=Context())
+            self._pause = self._loop.call_later(pause_s(link.failures), self._end_pause, context=Context())
         link.failures += 1
 
     def _end_pause(self) -> None:
@@ -384,10 +391,6 @@ def _is_back(link: _Link, frame: ClientFrame) -> None:
         link.listening = False
     else:
         link.exchanging -= 1
-
-
-def _pause_s(failures: int) -> float:
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures, 10)))
 
 
 def _no_owner(error: LineError) -> OwnerLostError:

@@ -7,8 +7,8 @@ import os
 import pickle
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -24,7 +24,7 @@ from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.runtime import Tangram
-from arl_tangram.uninterrupted import settled
+from arl_tangram.uninterrupted import finish_anyway, settled
 
 CLOSE_S = 30.0
 """For the owner, and then for the agents: containers take seconds to be removed."""
@@ -89,6 +89,11 @@ class Found:
 async def make(plan: Plan) -> Found:
     """Join the runtime of this name in this job, or make it."""
     library = await _connected(start=True)
+    async with _given_up_on_error(library):
+        return await _made(plan, library)
+
+
+async def _made(plan: Plan, library: Library) -> Found:
     name = SharedName(plan.name, library.job)
     actor = await off_loop(lambda: library.find(name.owner))
     if actor is not None:
@@ -100,7 +105,7 @@ async def make(plan: Plan) -> Found:
     nodes = () if plan.nodes is None else placing.declared(plan.nodes)
     owner = await off_loop(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
     if owner is None:  # somebody else was faster
-        return await find(plan.name, library.job, plan.lines, plan.start_timeout_s)
+        return await _looked_up(library, plan.name, library.job, plan.lines, plan.start_timeout_s)
     found = _found(library, name, owner, plan.lines)
     found.made[name.owner] = owner
     try:
@@ -135,9 +140,17 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
 
 
 async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_s: float) -> Found:
-    """Look a runtime up until it is there. Ray tells nobody of a new name, so it is asked again."""
-    deadline_s = time.monotonic() + timeout_s
+    """Look a runtime up until it is there."""
     library = await _connected(start=False)
+    async with _given_up_on_error(library):
+        return await _looked_up(library, name, job, lines, timeout_s)
+
+
+async def _looked_up(
+    library: Library, name: str, job: str | None, lines: Sequence[str] | None, timeout_s: float
+) -> Found:
+    """Look a runtime up. Ray tells nobody of a new name, so it is asked again."""
+    deadline_s = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:
         own = job if job is not None else library.job
@@ -148,7 +161,6 @@ async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_
             return _found(library, which, actor, lines)
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
-            await off_loop(library.give_up)
             raise NoSharedRuntimeError(not_found(name, job, names, timeout_s))
         await asyncio.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -156,9 +168,24 @@ async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_
 
 async def _connected(*, start: bool) -> Library:
     """Connect to Ray; cancelling takes effect when that has ended."""
-    connecting = asyncio.ensure_future(off_loop(lambda: connected(start=start)))
-    await settled(connecting)
-    return cast(Library, connecting.result())
+    connecting: asyncio.Future[Library] = asyncio.ensure_future(off_loop(lambda: connected(start=start)))
+    try:
+        await settled(connecting)
+    except asyncio.CancelledError:
+        if not connecting.cancelled() and connecting.exception() is None:
+            await finish_anyway(off_loop(connecting.result().give_up))
+        raise
+    return connecting.result()
+
+
+@asynccontextmanager
+async def _given_up_on_error(library: Library) -> AsyncGenerator[None]:
+    """Let the connection go if what follows fails, or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        await finish_anyway(off_loop(library.give_up))
+        raise
 
 
 def _found(library: Library, name: SharedName, actor: Handle, lines: Sequence[str] | None) -> Found:

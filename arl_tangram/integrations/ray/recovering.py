@@ -13,7 +13,6 @@ from arl_tangram.integrations.ray.nodes import Nodes
 from arl_tangram.integrations.ray.recovery import rebuild
 from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Resume, Shape
-from arl_tangram.model.topology import resource_of
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +62,11 @@ class Recovering:
         self._take_shape(resume.shape)
         self._look()
 
-    def node(self, resume: Resume) -> None:
-        """The agent of a node has resumed; the node is among `nodes`."""
+    def node(self, session: Session, name: str, resume: Resume) -> None:
+        """The agent of a node has resumed; the node is among `nodes`, and is told of sessions that others ended."""
+        for ended, nodes in self._ending.items():
+            session.tell(EndSession(ended))
+            nodes.add(name)
         if resume.sessions is not None:
             self._known.update(resume.sessions)
             self._has_roster = True
@@ -114,7 +116,7 @@ class Recovering:
         self.over.set()
 
     def _take_shape(self, shape: Shape | None) -> None:
-        if shape is not None and (self._shape is None or len(shape.dimensions) > len(self._shape.dimensions)):
+        if shape is not None and (self._shape is None or shape.version > self._shape.version):
             self._shape = shape
 
     def _late(self) -> None:
@@ -149,6 +151,11 @@ class Recovering:
 
     # The end.
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has come that knew the owner before: nobody holds anything."""
+        return self._shape is None
+
     def order(self) -> tuple[str, ...]:
         """Return the names of nodes in the order that sessions know."""
         return () if self._shape is None else tuple(offer.name for offer in self._shape.nodes)
@@ -169,12 +176,10 @@ class Recovering:
         """
         if self._shape is not None:
             decider.keep_version(self._shape.version)
-            for dimension in self._shape.dimensions:
-                if resource_of(dimension.name) is None:
-                    decider.keep_capacity(dimension)
         told = list(self._clients.values())
         dispatcher = decider.dispatcher
-        rebuilt = rebuild(decider.core, [one.resume for one in told], dispatcher.now_s(), dispatcher.new_id)
+        with decider.plenty(() if self._shape is None else self._shape.dimensions):
+            rebuilt = rebuild(decider.core, [one.resume for one in told], dispatcher.now_s(), dispatcher.new_id)
         made = [make(one.session) for one in told]
         for one, holdings, ids in zip(told, made, rebuilt.ids, strict=True):
             for declared in one.resume.demands:

@@ -1,7 +1,8 @@
 """Rebuild a scheduler core from what the sessions of an owner that died say they hold: by ordinary inputs, pinned.
 
 Everything is submitted again with one place and one number of units to choose from, at the time at which it was
-granted. What cannot start then, as there is too little of something, is refused: nothing is ever granted twice.
+granted. What cannot start then, as there is too little of something, is refused. As what runs may hold more than there
+is by now, where a capacity was lowered, the owner lets there be plenty meanwhile.
 
 Callers come before all others, as what they have lent others may hold; one that has its cores back lends them here,
 too, until those that it has called are there. Rates and budgets come last, in the order of time, so that each unit
@@ -56,7 +57,8 @@ class Rebuilt:
         ids: for each session, the new ids by its own: of calls that run, of trajectories, and of what waits.
         running: the calls that run, by their new ids; those that have lent have lent again.
         waiting: what waits, in the order in which it is to be submitted now; nothing of it was.
-        refused: what is lost, all that waits for a lost trajectory included.
+        refused: what is lost, all that waits for a lost trajectory included. A call that had a seat on a GPU runs
+            nevertheless, with what it had beside that, until it has ended.
     """
 
     ids: tuple[dict[int, int], ...]
@@ -188,11 +190,10 @@ class _Rebuilding:
                 return False
         if asked.parent is not None and (number := self._ids[part.held].get(asked.parent)) in self._running:
             parent = number
-        if call.seated:
-            self._refuse(part, "what runs on a GPU is not taken over")
-            return False
         if call.place is not None:
             demand = demand.places[call.place]
+        if call.seated:
+            demand = self._without_seat(demand)
         if demand.elastic is not None and call.units not in demand.options:
             self._refuse(part, f"it can not have {call.units} units")
             return False
@@ -203,8 +204,11 @@ class _Rebuilding:
         )  # fmt: skip
         if self._submit(part, lambda: self._core.submit(action), at_s) and part.id in self._running:
             spent = {d: units for d, units in demand.fixed if self._is_spent(d)}
-            spent.update((d, units) for d, units in call.settled if d in spent)
-            self._taken += [(at_s, part.id, d, units) for d, units in spent.items()]
+            settled = {d: units for d, units in call.settled if d in spent}
+            self._taken += [(at_s, part.id, d, min(units, settled.get(d, units))) for d, units in spent.items()]
+            self._taken += [(self._now_s, part.id, d, units) for d, units in settled.items() if units > spent[d]]
+            if call.seated:
+                self._lose(part, "what runs on a GPU is not taken over")
             return True
         self._let_go(part)
         return False
@@ -233,6 +237,11 @@ class _Rebuilding:
             return replace(demand, fixed=fixed, queue_timeout=None)
         at = demand.options.index(units)
         return replace(demand, fixed=fixed, queue_timeout=None, options=(units,), relative=demand.relative[at : at + 1])
+
+    def _without_seat(self, demand: Demand) -> Demand:
+        seats = self._core.topology.seats
+        fixed = tuple((d, units) for d, units in demand.fixed if not seats >> d & 1)
+        return replace(demand, fixed=fixed, dimensions=demand.dimensions & ~seats, seat=None)
 
     # Rates and budgets.
 
@@ -291,6 +300,9 @@ class _Rebuilding:
 
     def _refuse(self, part: _Told, why: str) -> None:
         del self._ids[part.held][part.old]
+        self._lose(part, why)
+
+    def _lose(self, part: _Told, why: str) -> None:
         error = OwnerLostError(f"the owner of the shared runtime was started again, and this was lost: {why}")
         self._refused.append(Refused(part.held, part.old, error))
 

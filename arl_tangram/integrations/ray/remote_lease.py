@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from arl_tangram.errors import InfrastructureError
 from arl_tangram.integrations.ray.calls import AgentCalls
 from arl_tangram.integrations.ray.wire import AgentReply, LeaseNow, LeaseTold
 from arl_tangram.managers.manager import ExecUsage
@@ -22,15 +23,17 @@ class RemoteLease:
         calls: to the agent of the node.
         told: what the agent is told of it.
         sandbox: the number of the sandbox; None for a host body.
+        apply_s: the most seconds until its agent must have applied them, where nothing else is asked of it.
     """
 
-    def __init__(self, calls: AgentCalls, told: LeaseTold, sandbox: int | None) -> None:
+    def __init__(self, calls: AgentCalls, told: LeaseTold, sandbox: int | None, *, apply_s: float) -> None:
         self._calls = calls
+        self._apply_s = apply_s
         self._arguments: dict[str, Any] = {"lease": told, "sandbox": sandbox}
         self._meter = UsageMeter()
         self._now = LeaseNow(0, False, 0.0, 0.0, ())
         self._going = 0
-        self._is_unheard = False  # whether something was asked, and what came of it is not known
+        self._is_unheard = False  # whether a command was asked for, and what came of it is not known
         self._is_cleaned = False
         self._is_told = False
         self._is_over = False
@@ -44,10 +47,10 @@ class RemoteLease:
         """Wait until `core_ids` are known; cancelling only ends the wait.
 
         Raises:
-            InfrastructureError: they are lost.
+            InfrastructureError: they are lost, or their agent is silent.
         """
         if not self._now.core_ids:
-            await self.do("apply", {})
+            await self.do("apply", {}, limit_s=self._apply_s)
 
     @property
     def usage(self) -> ExecUsage:
@@ -72,7 +75,7 @@ class RemoteLease:
         if not self._is_over:
             self._is_over = True
             if self._is_told:
-                self._calls.tell("release", self._arguments)
+                self._calls.settle("release", self._arguments)
 
     # For its sandbox.
 
@@ -107,10 +110,13 @@ class RemoteLease:
         try:
             return (await self._calls.do(what, {**self._arguments, **arguments}, limit_s=limit_s, heard=heard))[0]
         finally:
-            self._is_unheard = self._is_unheard or not is_heard
+            self._is_unheard = self._is_unheard or (what == "exec" and not is_heard)
 
     async def _clean(self) -> None:
         try:
             await self.do("clean", {}, limit_s=CLEAN_S)
+        except InfrastructureError:
+            self._calls.settle("release", self._arguments)  # which kills, too
+            raise
         finally:
             self._is_over = self._is_cleaned = True

@@ -13,7 +13,8 @@ from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Owner
 
 NODE = "node"
 _MOST_ENDED = 10_000
-_LATE_S = 1.0
+LATE_S = 1.0
+"""A timer that fires so late tells that this process stood still: what came meanwhile is still to be read."""
 
 
 class Session:
@@ -71,7 +72,7 @@ class Session:
         first, events = self._sender.unacked()
         if not frame.wait_s:
             self._answered = max(self._answered, first + len(events) - 1)
-            if self._until_acked:
+            if self._until_acked or self._is_news:  # that is too much for one answer
                 self._let_listen_again()
         return OwnerFrame(epoch, first, events, self._receiver.upto)
 
@@ -210,7 +211,7 @@ class Roster:
     def _look(self, session: Session, due_s: float) -> None:
         """See whether a session was silent for too long."""
         now_s = self._loop.time()
-        if now_s - due_s > _LATE_S:  # this process stood still: what came meanwhile is still to be read
+        if now_s - due_s > LATE_S:
             self.heard(session)
         if session.heard_s + self._silence_s > now_s:
             self._watch(session)

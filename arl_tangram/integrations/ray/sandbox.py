@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import cast
 
 from arl_tangram.errors import InfrastructureError, SandboxLostError, UsageError, WrongLoopError
@@ -14,11 +13,14 @@ from arl_tangram.integrations.ray.folders import fetch_folder, send_folder
 from arl_tangram.integrations.ray.remote_lease import RemoteLease
 from arl_tangram.managers.arguments import check_command, check_path
 from arl_tangram.managers.manager import no_cores
+from arl_tangram.model.quantities import plain
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.uninterrupted import settled, unstoppable
 
 CLOSE_S = 60.0
 """Seconds that an agent has to remove a sandbox; a manager bounds that itself."""
+AGAIN_S = 5.0
+"""Seconds to wait for a way to the agent that has failed; after that, nobody waits for the end of the sandbox."""
 
 
 class RemoteSandbox:
@@ -81,10 +83,10 @@ class RemoteSandbox:
         if self._lease is None or self._lease.is_over:
             raise UsageError(no_cores(self._id))
         arguments = {
-            "argv": list(argv),
+            "argv": [plain(word) for word in argv],
             "stdin": bytes(stdin),
-            "cwd": cwd,
-            "env": dict(env) if env else None,
+            "cwd": plain(cwd),
+            "env": {plain(name): plain(text) for name, text in env.items()} if env else None,
             "timeout": timeout,
             "max_output_bytes": max_output_bytes,
             "spill": bool(spill),
@@ -97,13 +99,14 @@ class RemoteSandbox:
         if not isinstance(cast(object, data), (bytes, bytearray, memoryview)):
             raise TypeError(f"write_file takes bytes, not {type(data).__name__}; encode text first: text.encode()")
         self._check()
-        await self.calls.do("write_file", {"sandbox": self.number, "path": path, "data": bytes(data)})
+        await self.calls.do("write_file", {"sandbox": self.number, "path": plain(path), "data": bytes(data)})
 
     async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
         """Return the content of a file; see `Sandbox.read_file`."""
         check_path(path)
         self._check()
-        content = await self.calls.do("read_file", {"sandbox": self.number, "path": path, "max_bytes": max_bytes})
+        arguments = {"sandbox": self.number, "path": plain(path), "max_bytes": max_bytes}
+        content = await self.calls.do("read_file", arguments)
         return cast(bytes, content)
 
     async def put_dir(self, source: str | os.PathLike[str], path: str) -> None:
@@ -141,6 +144,8 @@ class RemoteSandbox:
         self.check()
 
     async def _close(self) -> None:
-        with suppress(InfrastructureError):  # of a node that is lost, or a session that is over: the agent closes it
+        try:
             await self.calls.do("close", {"sandbox": self.number}, limit_s=CLOSE_S)
+        except InfrastructureError:  # of a session that is over, or a way that is not there now
+            await self.calls.settle_within("close", {"sandbox": self.number}, AGAIN_S)
         self._on_close(self)

@@ -76,7 +76,7 @@ def connect(
         name: as it was given to `share`.
         expect: what it must have been declared with, but for `nodes`; None for anything.
         job: Ray's id of the job that has opened it; by default that of this process, else the only one that has.
-        timeout: seconds until it must be there, when it is opened.
+        timeout: seconds until it must be there, when it is opened, and then for its scheduler to answer.
 
     Raises:
         MissingExtraError: Ray is not installed.

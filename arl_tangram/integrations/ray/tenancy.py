@@ -9,7 +9,7 @@ from typing import Any
 from arl_tangram.errors import LeaseLostError, SandboxLostError
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.leases import HeldLease, Room, SessionLeases
-from arl_tangram.integrations.ray.once import Once
+from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.spool import Spool, name_of
 from arl_tangram.integrations.ray.wire import AgentReply, LeaseTold
 from arl_tangram.managers.manager import CpuManager, ManagedSandbox
@@ -42,7 +42,7 @@ class Tenancy:
         self._spool = spool
         self._leases = SessionLeases(room)
         self._sandboxes: dict[int, ManagedSandbox] = {}
-        self._closed = Once()
+        self._closed = Recent()
         self._ending: asyncio.Task[None] | None = None
         self.calls: Mapping[str, Callable[[Arguments], Awaitable[AgentReply]]] = {
             "create": self._create,

@@ -300,7 +300,7 @@ class Take(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A seat is given back by the owner, as its client never took it."""
+    """A seat is given back, in the order of decisions as `Take`: its call has ended, or waits again."""
 
     lease: int
 
@@ -417,7 +417,7 @@ class Shape:
 
     Attributes:
         version: ascends.
-        dimensions: of the owner's topology, in its order.
+        dimensions: of the owner's topology, in its order, with what lost nodes have when they come back.
         nodes: in the order of their numbers.
         quotas: what calls can declare.
         reserved_cores: whole cores that each trajectory holds.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from arl_tangram.errors import LeaseLostError, OwnerLostError
+from arl_tangram.errors import InfeasibleError, LeaseLostError
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
-from arl_tangram.integrations.ray.wire import Command, Declare, Shape, Submit
+from arl_tangram.integrations.ray.wire import Command, Declare, Granted, Refused, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension
 from virtual_time import virtual
@@ -33,6 +35,26 @@ class Waits:
         raise AssertionError("not closed")
 
 
+class Started(Waits):
+    """A waiter that starts."""
+
+    def granted(self, running: RunningAction | None) -> None:
+        pass
+
+
+@virtual
+async def test_what_goes_wrong_with_one_event_is_not_the_end_of_those_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    remote = RemoteDispatcher(lambda _: None, Shape(1, (CPU,), ()), call_off=lambda *_: None, on_shape=lambda _: None)
+    waiters = [Waits(), Waits()]
+    for number, waiter in enumerate(waiters, 1):
+        remote.submit(PendingAction(number, Demand("search", ((0, 1),), dimensions=1), remote.time()), waiter)
+    remote.tell([Granted(1, 0.0, 7, 0, 0.0, None, 0), Refused(2, InfeasibleError("too much"))])  # it has no 8th place
+    assert isinstance(waiters[1].error, InfeasibleError)
+    assert "Granted" in caplog.text
+
+
 @virtual
 async def test_what_is_called_without_a_session_is_asked_for_in_the_next_one() -> None:
     said: list[Command] = []
@@ -54,15 +76,48 @@ async def test_what_is_called_without_a_session_is_asked_for_in_the_next_one() -
     withdrawn = call()
     remote.withdraw(3)
     assert said == []
-    remote.renew(Shape(1, (CPU, QUOTA), ()))
+    assert remote.renew(Shape(1, (CPU, QUOTA), ()))
     assert [type(command) for command in said] == [Declare, Submit]
     assert second.error is withdrawn.error is None
 
     remote.lost(LeaseLostError("cut off"))
     said.clear()
     third = call()
-    remote.renew(Shape(1, (QUOTA,), ()))  # what was number 1 there is nothing here
-    assert isinstance(third.error, OwnerLostError)
-    with pytest.raises(OwnerLostError, match="the pools are others"):
-        raise third.error
+    assert not remote.renew(Shape(1, (QUOTA,), ()))  # what was number 1 there is nothing here
     assert said == []
+    assert third.error is None
+
+
+@virtual
+async def test_what_was_taken_of_rates_counts_on_when_a_session_is_lost() -> None:
+    shape = Shape(1, (CPU, Dimension("quota:api/calls", 9, 1, 60.0)), ())
+    remote = RemoteDispatcher(lambda _: None, shape, call_off=lambda *_: None, on_shape=lambda _: None)
+    demand = Demand("search", ((1, 2),), dimensions=2)
+
+    def start() -> int:
+        number = remote.new_id()
+        remote.submit(PendingAction(number, demand, remote.time()), Started())
+        remote.tell([Granted(number, 0.0, None, 0, 0.0, None, 0)])
+        return number
+
+    remote.finish(start(), remote.time(), 1.0)
+    more = start()
+    start()
+    await asyncio.sleep(10.0)
+    remote.settle(more, [(1, 5)])
+    remote.lost(LeaseLostError("cut off"))
+    remote.renew(shape)
+    await asyncio.sleep(51.0)
+    assert remote.held().charges == ((1, 3, 51.0),), "of what was settled, those beyond the grant count from then"
+
+
+@virtual
+async def test_charges_of_other_dimensions_are_forgotten() -> None:
+    rate = Dimension("quota:api/calls", 9, 1, 60.0)
+    remote = RemoteDispatcher(lambda _: None, Shape(1, (rate,), ()), call_off=lambda *_: None, on_shape=lambda _: None)
+    remote.submit(PendingAction(1, Demand("search", ((0, 2),), dimensions=1), remote.time()), Started())
+    remote.tell([Granted(1, 0.0, None, 0, 0.0, None, 0)])
+    remote.lost(LeaseLostError("cut off"))
+    assert remote.held().charges
+    remote.renew(Shape(1, (CPU, rate), ()))
+    assert not remote.held().charges

@@ -26,6 +26,7 @@ from arl_tangram.integrations.ray.wire import (
     NodeCapacity,
     NodeReady,
     Reshaped,
+    Resize,
     Roster,
     SessionEnded,
     Shape,
@@ -91,6 +92,47 @@ async def test_an_agent_that_is_refused_leaves_nothing() -> None:
     with pytest.raises(VersionMismatchError):
         async with node(pool, owner=Refusing()):
             pass
+
+
+@virtual
+async def test_what_goes_wrong_with_one_word_of_the_owner_is_not_the_end_of_those_behind_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = ScriptedOwner()
+    async with node(FakePool(cores=4), owner=owner):
+        owner.tell(Resize("of another node", 1000), EndSession("client-1"))
+        assert await owner.until(SessionEnded) == SessionEnded("client-1")
+    assert "Resize" in caplog.text
+
+
+@virtual
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_a_node_that_was_cut_off_is_offered_again_unless_it_closes(is_closed: bool) -> None:
+    owner, pool = ScriptedOwner(), SlowPool()
+    async with node(pool, owner=owner) as (agent, host, shape):
+        running = await busy(cores_at(host, shape))
+        agent._on_lost(LeaseLostError("cut off"))
+        if is_closed:
+            await agent.aclose()
+        with pytest.raises(NodeLostError):
+            await running
+        await asyncio.sleep(10)
+        assert len([told for told in owner.told if isinstance(told, NodeReady)]) == (1 if is_closed else 2)
+
+
+@virtual
+async def test_a_node_is_offered_again_though_something_could_not_be_ended() -> None:
+    owner = ScriptedOwner()
+    async with node(FakePool(cores=4), owner=owner) as (agent, _, _):
+
+        async def fails(_: object) -> None:
+            raise OSError("it does not end")
+
+        agent._end_all = fails  # type: ignore[method-assign]
+        for times in (2, 3):
+            agent._on_lost(LeaseLostError("cut off"))
+            await owner.until(NodeReady, times)
+        del agent._end_all
 
 
 @virtual

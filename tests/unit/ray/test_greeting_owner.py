@@ -29,7 +29,7 @@ def world(**options: float) -> SharedWorld:
 
 
 @virtual
-async def test_another_configuration_is_refused_with_what_differs() -> None:
+async def test_case_45_another_configuration_is_refused_with_what_differs() -> None:
     async with world() as shared:
         lines = describe(Tangram(Quota("api", concurrency=3)).setup)
         told = {"fingerprint": fingerprint(lines), "configuration": list(lines)}
@@ -89,3 +89,30 @@ async def test_a_client_is_welcome_at_once_whatever_the_nodes_are_doing() -> Non
         clients = [shared.client() for _ in range(4)]
         await asyncio.gather(*(client.start() for client in clients))
         assert asyncio.get_running_loop().time() == before_s
+
+
+@virtual
+async def test_a_node_that_stands_still_holds_a_client_up_for_a_beat_only() -> None:
+    async with world(lease_s=12.0) as shared:
+        await shared.client().start()
+        shared.lines["a"].is_cut = True
+        before_s = asyncio.get_running_loop().time()
+        late = await shared.client().start()
+        assert asyncio.get_running_loop().time() - before_s <= 2.0
+        assert await late.run(search) == "found"
+        shared.lines["a"].is_cut = False
+
+
+@virtual
+async def test_an_agent_that_greets_again_was_not_silent() -> None:
+    async with world() as shared:
+        await settle()
+        node = shared.owner._nodes.find("a")
+        assert node is not None
+        before = node.session
+        assert before is not None
+        agent = shared.agents["a"].agent
+        assert agent is not None
+        await shared.start_agent("a")
+        assert "begun anew" in str(before.ended)
+        await agent.aclose()

@@ -8,6 +8,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, LeaseLostError, Quota, current_allocation, current_sandbox
+from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -156,3 +157,26 @@ async def test_killed_at_any_moment_everybody_gets_a_result_or_a_typed_error() -
                 assert error is None or isinstance(error, InfrastructureError), (step, error)
             assert told == [None] * 6, (step, told)
             await shared.check_idle()
+
+
+@virtual
+async def test_a_node_that_is_cut_off_when_its_owner_dies_is_one_of_the_next_owner() -> None:
+    async with world() as shared:
+        tg = await shared.client().start()
+        await settle(200)
+        shared.line_of(tg).is_cut = shared.lines["b"].is_cut = True
+        shared.kill_owner()
+        shared.start_owner()
+        async with shared.client() as other:  # when all that might be held is over
+            assert [offer.name for offer in other._dispatcher().shape.nodes] == ["a", "b"]
+            assert other._dispatcher().shape.lost == (1,)
+            shared.line_of(tg).is_cut = shared.lines["b"].is_cut = False
+            await asyncio.sleep(60.0)
+            assert other._dispatcher().shape.lost == ()
+
+            async def rollout(by: Shared) -> float:
+                async with by.trajectory(memory_gib=10):
+                    return await by.run(work, 1.0)
+
+            assert await asyncio.gather(rollout(tg), rollout(other)) == [1, 1]
+        await tg.aclose()

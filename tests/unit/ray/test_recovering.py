@@ -39,7 +39,7 @@ class Beginning:
         if sessions is None:
             self.recovering.node_ready(SHAPE)
         else:
-            self.recovering.node(Resume(SHAPE, offer=offer, sessions=sessions))
+            self.recovering.node(session, offer.name, Resume(SHAPE, offer=offer, sessions=sessions))
         return session
 
     def loses(self, name: str) -> None:
@@ -113,6 +113,24 @@ async def test_a_session_that_a_node_was_ending_is_ended_on_all() -> None:
     assert await told(first) == await told(second) == [EndSession("one")]
     assert not begin.ended_s
     begin.recovering.session_ended("one", "b")
+    assert begin.ended_s == [0]
+
+
+@virtual
+async def test_a_node_that_comes_later_is_told_of_sessions_that_others_have_ended() -> None:
+    begin = Beginning()
+    first = begin.node(OFFERS[0], ())
+    begin.recovering.session_ended("one", "a")
+    begin.client("two")
+    begin.recovering.left("two")
+    assert await told(first) == [EndSession("one"), EndSession("two")]
+    begin.recovering.session_ended("one", "a")
+    begin.recovering.session_ended("two", "a")
+    second = begin.node(OFFERS[1], ("one", "two"))
+    assert await told(second) == [EndSession("one"), EndSession("two")]
+    begin.recovering.session_ended("one", "b")
+    assert not begin.ended_s
+    begin.recovering.session_ended("two", "b")
     assert begin.ended_s == [0]
 
 

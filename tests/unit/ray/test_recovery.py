@@ -211,7 +211,7 @@ def test_two_that_say_to_have_the_same_turn() -> None:
         assert core.used(0) == MILLI
 
 
-def test_who_is_on_a_gpu_is_lost_and_its_calls_have_no_caller() -> None:
+def test_who_is_on_a_gpu_is_lost_and_has_the_rest_until_it_has_ended() -> None:
     topology = make_topology(cores=4)
     one = make_demand(topology, cpu=1)
     told = Told(topology)
@@ -219,8 +219,13 @@ def test_who_is_on_a_gpu_is_lost_and_its_calls_have_no_caller() -> None:
     called = told.runs(one, parent=seated)
     core, rebuilt = again(topology, told)
     assert "GPU" in why(rebuilt)[0, seated]
-    assert rebuilt.running[rebuilt.ids[0][called]].pending.parent is None
+    assert rebuilt.running[rebuilt.ids[0][called]].pending.parent == rebuilt.ids[0][seated]
     assert core.used(0) == MILLI
+    core.finish(rebuilt.ids[0][called], NOW_S, None)
+    assert core.reclaim(rebuilt.ids[0][seated], NOW_S)
+    assert core.used(0) == MILLI
+    core.finish(rebuilt.ids[0][seated], NOW_S, None)
+    assert core.used(0) == 0
 
 
 def test_units_of_rates_return_when_they_would_have() -> None:
@@ -265,6 +270,20 @@ def test_what_was_settled_counts_and_what_is_unused_comes_back() -> None:
     core.finish(settled, NOW_S, 1.0)
     core.decide(NOW_S + 100)
     assert (core.free(0), core.free(1)) == (100, 6)
+
+
+def test_what_was_settled_beyond_a_grant_is_not_free_with_it() -> None:
+    topology = Topology([Dimension(quota_tokens("llm"), 100, 1, 60.0)])
+    told = Told(topology)
+    told.runs(Demand("ask", ((0, 40),), dimensions=1), ran_s=50.0, settled=[(0, 90)])
+    told.runs(Demand("ask", ((0, 40),), dimensions=1), ran_s=50.0, settled=[(0, 10)])
+    core, _ = again(topology, told)
+
+    def used(at_s: float) -> int:
+        core.advance(at_s)
+        return core.used(0)
+
+    assert [used(NOW_S + s) for s in (0, 9.9, 10, 59.9, 60)] == [100, 100, 50, 50, 0]
 
 
 def test_a_call_has_the_key_of_a_quota_that_it_had() -> None:

@@ -282,6 +282,90 @@ async def test_a_release_that_is_lost_is_made_up_for_when_the_sandbox_is_closed(
         b.assert_idle()
 
 
+class Breaking:
+    """Breaks the connection at the first requests of a kind.
+
+    Attributes:
+        left: how many more.
+    """
+
+    def __init__(self, what: str, left: int = 1) -> None:
+        self.what, self.left = what, left
+
+    def __call__(self, what: str) -> bool:
+        self.left -= what == self.what
+        return what == self.what and self.left >= 0
+
+
+@virtual
+async def test_cores_are_given_back_though_the_connection_breaks_at_that_moment() -> None:
+    async with bed() as b:
+        suspected: list[int] = []
+        b.cores.on_node_lost = lambda number, _: suspected.append(number)
+        other = b.client("client-2")
+        box, others = (
+            await b.cores.create_sandbox(image=None, memory_bytes=0),
+            await other.create_sandbox(image=None, memory_bytes=0),
+        )
+        lease = b.cores.lease(2000, box)
+        await box.exec(["true"])
+        b.host.breaks = Breaking("release", 3)
+        lease.release()
+        other.lease(2000, others)
+        started_s = asyncio.get_running_loop().time()
+        await others.exec(["true"])
+        assert asyncio.get_running_loop().time() - started_s < 1
+        assert suspected == [0], "once"
+
+
+@virtual
+async def test_what_an_action_left_is_killed_though_the_connection_breaks_when_it_is_cleaned() -> None:
+    async with bed() as b:
+        box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+        lease = b.cores.lease(2000, box)
+        await box.exec(["leave"])
+        b.host.breaks = Breaking("clean")
+        with pytest.raises(NodeLostError, match="the connection was reset"):
+            await lease.clean()
+        await returned(b)
+        lease.release()
+
+
+@virtual
+async def test_a_sandbox_is_removed_though_the_connection_breaks_when_it_is_closed() -> None:
+    async with bed() as b:
+        box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+        b.host.breaks = Breaking("close", 2)
+        await box.aclose()
+        b.assert_idle()
+        b.host.breaks = Breaking("close", 1000)
+        box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+        async with asyncio.timeout(10):
+            await box.aclose()
+        assert b.manager.sandboxes
+        b.host.breaks = lambda _: False
+        await asyncio.sleep(2)
+        b.assert_idle()
+
+
+@virtual
+async def test_nothing_is_asked_again_when_the_session_is_over() -> None:
+    async with bed() as b:
+        for end in (lambda: b.cores.lost(LeaseLostError("cut off")), b.cores.aclose):
+            box = await b.cores.create_sandbox(image=None, memory_bytes=0)
+            lease = b.cores.lease(1000, box)
+            await box.exec(["true"])
+            b.host.breaks = Breaking("release", 1000)
+            lease.release()
+            await asyncio.sleep(5)
+            if (ending := end()) is not None:
+                await ending
+            left = b.host.breaks.left
+            await asyncio.sleep(50)
+            assert b.host.breaks.left == left
+            b.host.breaks = lambda _: False
+
+
 @virtual
 async def test_a_command_whose_answer_is_lost_is_killed_before_its_cores_are_given_back() -> None:
     async with bed() as b:

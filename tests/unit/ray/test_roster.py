@@ -8,6 +8,7 @@ import pytest
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.roster import Roster, Session
+from arl_tangram.integrations.ray.session import MOST_PER_FRAME
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Expired, OwnerFrame, Withdraw
 from virtual_time import turns, virtual
 
@@ -51,6 +52,21 @@ async def test_what_goes_with_the_answer_to_an_exchange_wakes_nobody_else() -> N
     assert not listening.done()
     assert (await listening).events == (Expired(1),)
     assert now() == 5
+
+
+@virtual
+async def test_what_is_too_much_for_one_answer_does_not_wait_for_the_next_beat() -> None:
+    def take(one: Session, _: Command) -> None:
+        for number in range(MOST_PER_FRAME + 5):
+            one.tell(Expired(number))
+
+    one = Session("s", {"kind": "client"}, take)
+    listening = exchange(one, 5.0)
+    await asyncio.sleep(1)
+    assert len((await exchange(one, 0.0, 0, 1, Withdraw(1))).events) == MOST_PER_FRAME
+    await listening
+    assert (await exchange(one, 5.0, MOST_PER_FRAME)).events[-1] == Expired(MOST_PER_FRAME + 4)
+    assert now() == 1
 
 
 @virtual

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import ConfigurationError, InfeasibleError, InfrastructureError, RestoreError
+from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, Quota, RestoreError
+from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.wire import Event, Granted
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -136,7 +140,7 @@ async def test_a_node_with_gpus_that_stays_away_is_an_error_for_who_needs_it() -
         shared.lines["g"].is_cut = True
         await agent.aclose()
         await asyncio.sleep(30.0)
-        with pytest.raises(InfeasibleError):
+        with pytest.raises(NodeLostError):
             await tg.run(judge, "three")
 
 
@@ -146,3 +150,89 @@ async def test_two_nodes_with_gpus_are_refused() -> None:
     async with SharedWorld(nodes=nodes) as shared:
         with pytest.raises(ConfigurationError, match="one node"):
             await shared.client().start()
+
+
+@virtual
+async def test_who_has_a_seat_on_a_node_that_is_lost_is_told() -> None:
+    async with world() as shared, shared.client() as tg:
+        there = asyncio.ensure_future(tg.run(judge, "four", 1000.0))
+        await settle(200)
+        shared.lines["g"].is_cut = True
+        before_s = time()
+        with pytest.raises(NodeLostError):
+            await there
+        assert time() - before_s < 12 + 10 + 1
+        shared.lines["g"].is_cut = False
+        await asyncio.sleep(30.0)
+        assert await tg.run(judge, "four") == 4
+        await shared.check_idle()
+
+
+@virtual
+async def test_what_a_seated_call_has_beside_its_seat_is_its_own_until_it_has_ended_after_a_restart() -> None:
+    there = most = 0
+
+    @tangram.action(service="judge", quota={"api": 1})
+    async def judged() -> None:
+        nonlocal there, most
+        there += 1
+        most = max(most, there)
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3.0)  # it tidies up
+            raise
+        finally:
+            there -= 1
+
+    @tangram.action(quota={"api": 1})
+    async def search() -> str:
+        nonlocal most
+        most = max(most, there + 1)
+        return "found"
+
+    nodes = {"a": [FakePool(cores=2)], "g": [FakeGpuPool(FakeService("judge", on_call=len))]}
+    async with SharedWorld(Quota("api", concurrency=1), nodes=nodes, lease_s=12.0) as shared, shared.client() as tg:
+        seated = asyncio.ensure_future(tg.run(judged))
+        await settle(200)
+        waits = asyncio.ensure_future(tg.run(search))
+        await asyncio.sleep(2.0)
+        shared.kill_owner()
+        await asyncio.sleep(0.5)
+        shared.start_owner()
+        with pytest.raises(InfrastructureError):
+            await seated
+        assert await waits == "found"
+        assert most == 1
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_call_knows_its_key_whatever_number_of_gpus_it_was_granted() -> None:
+    async with world() as shared, shared.client():
+        told: list[Event] = []
+        decider = shared.decider
+        holdings = Holdings(
+            "s", decider.dispatcher, shared.owner._nodes, told.append, interned=decider.interned, why=decider.why
+        )
+        keys = tuple(Demand("train", ((9, 2), (d, 1)), dimensions=1 << d, keys=(("api", d),)) for d in (0, 1))
+        waits = PendingAction(1, Demand("train", (), dimensions=3, places=keys), 0.0)
+        granted = waits._replace(demand=replace(keys[1], fixed=((9, 1), (1, 1))))
+        holdings.granted(Held(holdings, 1, waits), RunningAction(granted, 0, 0.0, 1.0))
+        assert [event.place for event in told if isinstance(event, Granted)] == [1]
+
+
+@virtual
+async def test_errors_of_the_users_own_are_told_in_those_of_the_library() -> None:
+    class OwnError(tangram.InfeasibleError):
+        pass
+
+    async with world() as shared, shared.client() as tg:
+        tg.pause()
+        waits = asyncio.ensure_future(tg.run(judge, "four"))
+        await settle(200)
+        (held,) = next(iter(shared.owner._holdings.values())).all()
+        shared.decider.dispatcher.withdraw(held.pending.id)
+        held.failed(OwnError("not today"))
+        with pytest.raises(InfrastructureError, match="OwnError: not today"):
+            await waits

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from arl_tangram.errors import LeaseLostError, SandboxLostError, UsageError
-from arl_tangram.integrations.ray import once
 from arl_tangram.integrations.ray.leases import Room
-from arl_tangram.integrations.ray.once import Once
+from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.spool import Spool
 from arl_tangram.integrations.ray.tenancy import Tenancy
 from arl_tangram.integrations.ray.wire import LeaseTold
@@ -104,23 +100,25 @@ async def test_an_earlier_action_of_a_sandbox_has_no_cores_any_more() -> None:
     await own.end()
 
 
-@given(st.permutations(range(1, 40)))
-def test_numbers_are_seen_once_in_whatever_order_and_take_no_memory(order: list[int]) -> None:
-    seen, model = Once(), set[int]()
-    for number in order:
-        assert (number in seen) == (number in model)
+@virtual
+async def test_cores_that_are_applied_long_after_they_were_granted_are_had() -> None:
+    own, manager = tenancy()
+    await own.calls["create"](CREATE)
+    for lease in range(2, 20_002):
+        await own.calls["release"]({"lease": LeaseTold(lease, 1000, False), "sandbox": None})
+    with pytest.raises(UsageError, match="were given back"):
+        await own.calls["apply"]({"lease": LeaseTold(20_001, 1000, False), "sandbox": None})
+    await own.calls["exec"]({"lease": LeaseTold(1, 1000, False), "sandbox": 1, "argv": ["true"]})
+    assert manager.started == [("true",)]
+    await own.end()
+
+
+def test_the_latest_numbers_are_known() -> None:
+    seen = Recent(most=100)
+    for number in range(1000, 0, -1):
+        assert number not in seen
         assert seen.add(number)
         assert not seen.add(number)
-        model.add(number)
-    assert not seen._beyond
-
-
-def test_numbers_that_never_come_do_not_keep_all_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "MOST_BEYOND", 100)
-    seen = Once()
-    for number in itertools.islice(itertools.count(2, 2), 1000):  # every other one is lost
-        assert seen.add(number)
         assert number in seen
-        assert number + 1 not in seen
-        assert len(seen._beyond) <= 101
-    assert 1 in seen
+    assert 100 in seen
+    assert 101 not in seen
