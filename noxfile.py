@@ -64,6 +64,7 @@ ALONE = (
     "tests/integration/test_local_faults.py",
     "tests/integration/test_ray_nodes.py",
     "tests/integration/test_ray_sharing.py",
+    "tests/service/test_launching.py",
 )
 # The whole suite runs on one Python: the oldest that is supported, or the newest there is if that one is missing.
 FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)

@@ -89,6 +89,8 @@ class BodyThreads:
                 loop.call_soon_threadsafe(self._deliver, inbox, result, returned)
             except RuntimeError:  # the loop was closed: nobody waits for the result any more
                 return
+            if self._closed:  # the loop may end before it delivers, and then nobody would end this thread
+                return
             del returned, result
 
     @staticmethod
