@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from arl_tangram.integrations.ray.library import Library, find_ray
+from arl_tangram.integrations.ray.installed import Library, find_ray
 from arl_tangram.integrations.ray.naming import shared_name
 
 

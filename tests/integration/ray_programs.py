@@ -21,7 +21,7 @@ import ray
 
 import arl_tangram as tangram
 from arl_tangram.integrations.ray import Node, connect, share
-from arl_tangram.integrations.ray.library import connected
+from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.naming import SharedName
 

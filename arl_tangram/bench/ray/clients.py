@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import arl_tangram as tangram
 from arl_tangram.bench.ray.figures import BARE, Span
 from arl_tangram.integrations.ray import Shared, connect
-from arl_tangram.integrations.ray.library import connected
+from arl_tangram.integrations.ray.installed import connected
 
 SHARED_NAME = "bench"
 ECHO = "bench-echo"

@@ -13,7 +13,7 @@ from arl_tangram.bench import show as bench_show
 from arl_tangram.bench.machine import read_machine
 from arl_tangram.bench.ray import gates, show
 from arl_tangram.bench.ray.figures import rows
-from arl_tangram.integrations.ray.library import find_ray
+from arl_tangram.integrations.ray.installed import find_ray
 
 
 @dataclass(frozen=True, slots=True)

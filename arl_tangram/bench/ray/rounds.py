@@ -16,7 +16,7 @@ from arl_tangram.bench.ray.clients import ECHO, SHARED_NAME, Client, Echo, pools
 from arl_tangram.bench.ray.figures import CONTENDERS, Round, round_of
 from arl_tangram.bench.ray_task import OBJECT_STORE_BYTES
 from arl_tangram.integrations.ray import share
-from arl_tangram.integrations.ray.library import Handle, Library, connected, find_ray
+from arl_tangram.integrations.ray.installed import Handle, Library, connected, find_ray
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from arl_tangram.integrations.ray.library import Handle, Library, off_loop
+from arl_tangram.integrations.ray.installed import Handle, Library, off_loop
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId, ClientFrame, OwnerFrame
 

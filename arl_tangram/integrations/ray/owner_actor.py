@@ -11,7 +11,7 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
-from arl_tangram.integrations.ray.library import connected
+from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import OwnerFrame
 from arl_tangram.runtime import Tangram

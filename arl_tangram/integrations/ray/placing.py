@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray.configuration import words
-from arl_tangram.integrations.ray.library import RayNode
+from arl_tangram.integrations.ray.installed import RayNode
 from arl_tangram.integrations.ray.naming import check_name
 from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.runtime import Tangram

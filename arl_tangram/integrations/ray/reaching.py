@@ -18,7 +18,7 @@ from arl_tangram.errors import ConfigurationError, InfrastructureError, NoShared
 from arl_tangram.integrations.ray import configuration, placing
 from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
-from arl_tangram.integrations.ray.library import Handle, Library, RayNode, connected, off_loop
+from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, connected, off_loop
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
 from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed

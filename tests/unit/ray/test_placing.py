@@ -6,7 +6,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.ray.library import RayNode
+from arl_tangram.integrations.ray.installed import RayNode
 from arl_tangram.integrations.ray.placing import Node, declared, everywhere, placed, pools_of
 from arl_tangram.managers.manager import CpuPool
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from arl_tangram import ConfigurationError, NoSharedRuntimeError, Tangram
-from arl_tangram.integrations.ray import library, reaching
-from arl_tangram.integrations.ray.library import connected
+from arl_tangram.integrations.ray import installed, reaching
+from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.placing import Node
 from arl_tangram.integrations.ray.reaching import Plan, find, make
 from arl_tangram.testing import FakePool
@@ -53,7 +53,7 @@ class Ray:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     ray = Ray()
-    monkeypatch.setattr(library, "find_ray", lambda: ray)
+    monkeypatch.setattr(installed, "find_ray", lambda: ray)
     return ray
 
 
