@@ -16,7 +16,7 @@ from agent_lines import AgentHost
 from arl_tangram import Quota, Tangram
 from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.client import Shared
-from arl_tangram.integrations.ray.configuration import describe, fingerprint
+from arl_tangram.integrations.ray.configuration import describe
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.lines import AgentLine, OwnerLine
 from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
@@ -85,7 +85,7 @@ class SharedWorld:
     ) -> None:
         self.setup = Tangram(*declared, **options).setup
         lines = describe(self.setup)
-        self.settings = OwnerSettings(self.setup, fingerprint(lines), lines, lease_s)
+        self.settings = OwnerSettings(self.setup, lines, lease_s)
         self.pools = dict(nodes)
         self.way = way
         self.host = OwnerHost()

@@ -22,7 +22,7 @@ from arl_tangram.errors import (
 )
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.asking import Asking
-from arl_tangram.integrations.ray.configuration import differences
+from arl_tangram.integrations.ray.configuration import refusal
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.endings import Endings
 from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
@@ -59,14 +59,12 @@ class OwnerSettings:
 
     Attributes:
         setup: what the user's factory has returned.
-        fingerprint: of the configuration.
         lines: the configuration, to say what differs.
         lease_s: what is held without a word for so long is lost.
         node_timeout_s: for how long a node may be away before what only it has is refused.
     """
 
     setup: Setup
-    fingerprint: str
     lines: tuple[str, ...]
     lease_s: float
     node_timeout_s: float = 60.0
@@ -130,12 +128,8 @@ class Owner:
     def _check(self, message: Mapping[str, Any]) -> None:
         if self._closed is not None:
             raise self._closed
-        told = message.get("fingerprint")
-        if told is not None and told != self._settings.fingerprint:
-            raise ConfigurationMismatchError(
-                f"the shared runtime {message.get('name')!r} has another configuration; "
-                + differences(self._settings.lines, message.get("configuration", ()))
-            )
+        if (why := refusal(message, self._settings.lines)) is not None:
+            raise ConfigurationMismatchError(why)
 
     async def _begin(self, message: Mapping[str, Any]) -> Session:
         resume = resume_of(message)

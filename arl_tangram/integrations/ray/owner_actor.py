@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError
-from arl_tangram.integrations.ray.configuration import describe, fingerprint
+from arl_tangram.integrations.ray.configuration import describe
 from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import OwnerFrame
@@ -32,7 +32,7 @@ class OwnerActor:
         restarted = connected(start=False).was_restarted()
         setup = factory().setup
         lines = describe(setup, nodes)
-        settings = OwnerSettings(setup=setup, fingerprint=fingerprint(lines), lines=lines, lease_s=lease_s)
+        settings = OwnerSettings(setup=setup, lines=lines, lease_s=lease_s)
         self._epoch = secrets.token_hex(8)
         self._owner = Owner(settings, epoch=self._epoch, restarted=restarted)
         self._ready = asyncio.Event()

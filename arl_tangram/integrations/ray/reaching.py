@@ -106,7 +106,7 @@ async def _made(plan: Plan, library: Library) -> Found:
     owner = await off_loop(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
     if owner is None:  # somebody else was faster
         return await _looked_up(library, plan.name, library.job, plan.lines, plan.start_timeout_s)
-    found = _found(library, name, owner, plan.lines)
+    found = _found(library, name, owner, plan.lines, made=True)
     found.made[name.owner] = owner
     try:
         for place in places:
@@ -143,11 +143,17 @@ async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_
     """Look a runtime up until it is there."""
     library = await _connected(start=False)
     async with _given_up_on_error(library):
-        return await _looked_up(library, name, job, lines, timeout_s)
+        return await _looked_up(library, name, job, lines, timeout_s, without_nodes=True)
 
 
 async def _looked_up(
-    library: Library, name: str, job: str | None, lines: Sequence[str] | None, timeout_s: float
+    library: Library,
+    name: str,
+    job: str | None,
+    lines: Sequence[str] | None,
+    timeout_s: float,
+    *,
+    without_nodes: bool = False,
 ) -> Found:
     """Look a runtime up. Ray tells nobody of a new name, so it is asked again."""
     deadline_s = time.monotonic() + timeout_s
@@ -158,7 +164,7 @@ async def _looked_up(
         which = chosen(name, own, names, any_job=job is None)
         actor = None if which is None else await off_loop(partial(library.find, which.owner))
         if which is not None and actor is not None:
-            return _found(library, which, actor, lines)
+            return _found(library, which, actor, lines, without_nodes=without_nodes)
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             raise NoSharedRuntimeError(not_found(name, job, names, timeout_s))
@@ -188,7 +194,15 @@ async def _given_up_on_error(library: Library) -> AsyncGenerator[None]:
         raise
 
 
-def _found(library: Library, name: SharedName, actor: Handle, lines: Sequence[str] | None) -> Found:
+def _found(
+    library: Library,
+    name: SharedName,
+    actor: Handle,
+    lines: Sequence[str] | None,
+    *,
+    without_nodes: bool = False,
+    made: bool = False,
+) -> Found:
     greeting: dict[str, Any] = {
         "kind": "client",
         "library": arl_tangram.__version__,
@@ -200,6 +214,7 @@ def _found(library: Library, name: SharedName, actor: Handle, lines: Sequence[st
     }
     if lines is not None:
         greeting |= {"fingerprint": configuration.fingerprint(lines), "configuration": list(lines)}
+        greeting |= {"without_nodes": without_nodes, "made": made}
     return Found(library, name, OwnerHandle(library, actor), greeting)
 
 

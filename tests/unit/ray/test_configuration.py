@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import arl_tangram as tangram
-from arl_tangram.integrations.ray.configuration import describe, differences, fingerprint, words
+from arl_tangram.integrations.ray.configuration import describe, differences, fingerprint, without_nodes, words
 from arl_tangram.scheduling.policies import Group
 
 
@@ -60,3 +60,26 @@ def test_functions_are_named_and_nothing_shows_where_it_is_in_memory() -> None:
 def test_what_differs_is_told_by_the_lines_that_only_one_side_has() -> None:
     there, here = lines(tangram.LocalPool(cores=1), order="shortest"), lines(tangram.LocalPool(cores=1))
     assert differences(there, here) == "only there: order: shortest; only here: order: fcfs"
+
+
+def test_of_a_long_line_on_both_sides_only_what_differs_is_told() -> None:
+    def server(python: str) -> tuple[str, ...]:
+        service = tangram.ProcessService("judge", launch=[python, "-c", "words " * 100, "{port}"], gpu_gib=1)
+        return lines(tangram.GpuPool(service, devices=["cpu:0:1GiB"]))
+
+    told = differences(server("/a/bin/python"), server("/b/bin/python"))
+    assert told == "only there: gpus: … launch=('/a/bin/python' …; only here: gpus: … launch=('/b/bin/python' …"
+
+
+def test_of_two_quotas_each_is_compared_with_the_one_of_its_name() -> None:
+    a, b = tangram.Quota("a", concurrency=2), tangram.Quota("b", concurrency=2)
+    told = differences(lines(a, b), lines(tangram.Quota("a", concurrency=3), tangram.Quota("b", concurrency=4)))
+    assert told == (
+        "only there: quota: Quota(name='a' … concurrency=2 …; only there: quota: Quota(name='b' … concurrency=2 …; "
+        "only here: quota: Quota(name='a' … concurrency=3 …; only here: quota: Quota(name='b' … concurrency=4 …"
+    )
+
+
+def test_the_lines_of_nodes_can_be_left_out() -> None:
+    setup = tangram.Tangram(tangram.Quota("node", concurrency=2)).setup
+    assert without_nodes(describe(setup, ["node a: pools=m:f, resources={}"])) == describe(setup)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -35,9 +36,30 @@ async def test_case_45_another_configuration_is_refused_with_what_differs() -> N
         told = {"fingerprint": fingerprint(lines), "configuration": list(lines)}
         with pytest.raises(ConfigurationMismatchError, match=r"concurrency=2.*concurrency=3"):
             await shared.client(**told).start()
-        same = {"fingerprint": shared.settings.fingerprint, "configuration": list(shared.settings.lines)}
+        same = {"fingerprint": fingerprint(shared.settings.lines), "configuration": list(shared.settings.lines)}
         async with shared.client(**same) as tg:
             assert await tg.run(search) == "found"
+
+
+@virtual
+async def test_who_connects_need_not_know_the_nodes_and_who_shares_must() -> None:
+    async with world() as shared:
+        expected = {"fingerprint": fingerprint(shared.settings.lines), "configuration": list(shared.settings.lines)}
+        lines = (*shared.settings.lines, "node a: pools=m:f, resources={}")
+        shared.owner._settings = replace(shared.settings, lines=lines)
+        async with shared.client(**expected, without_nodes=True) as tg:
+            assert await tg.run(search) == "found"
+        with pytest.raises(ConfigurationMismatchError, match="only there: node a: pools=m:f"):
+            await shared.client(**expected).start()
+
+
+@virtual
+async def test_a_function_that_declares_something_else_in_the_actor_is_told_so() -> None:
+    async with world() as shared:
+        lines = describe(Tangram(Quota("api", concurrency=3)).setup)
+        told = {"fingerprint": fingerprint(lines), "configuration": list(lines), "made": True}
+        with pytest.raises(ConfigurationMismatchError, match=r"^the function .* in each process: .*concurrency=3"):
+            await shared.client(**told).start()
 
 
 @virtual
