@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
+import pickle
+import re
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -126,7 +128,7 @@ class Library:
             None if there is one of that name.
 
         Raises:
-            ConfigurationError: Ray refuses it, as for what `resources` are said.
+            ConfigurationError: Ray refuses it, as for what `resources` are said, or cannot send the arguments.
         """
         options: dict[str, Any] = {
             "name": name,
@@ -147,6 +149,10 @@ class Library:
             if self.find(name) is not None:  # the name is taken
                 return None
             raise ConfigurationError(f"Ray starts no actor {name!r}: {error}") from error
+        except (TypeError, pickle.PicklingError) as error:  # with a page of text about what cannot be pickled
+            found = _FAILED.search(str(error))
+            text = str(error) if found is None else found[1]
+            raise ConfigurationError(f"what was declared cannot be sent to the actor {name!r}: {text}") from error
 
     def was_restarted(self) -> bool:
         """Whether this process is an actor that has died before."""
@@ -285,6 +291,7 @@ class _Connection:
 
 
 _connecting = threading.Lock()
+_FAILED = re.compile(r"FAIL serialization: (.+)")
 
 
 def _line_error(ray: Any, error: Exception) -> LineError:

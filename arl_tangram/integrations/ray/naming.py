@@ -43,7 +43,7 @@ def check_name(name: object, where: str) -> str:
         ConfigurationError: it cannot be one.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{where}: letters, digits, '-', '_' and '.' make a name, not {name!r}")
+        raise ConfigurationError(f"{where}: letters, digits, '-', '_' and '.', at most 200, make a name, not {name!r}")
     return name
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray.configuration import words
@@ -45,8 +45,14 @@ class Node:
             raise ConfigurationError(
                 f"Node({self.name!r}): pools= takes a function that returns pools, not {self.pools!r}"
             )
-        if wrong := [value for value in self.resources.values() if isinstance(value, bool) or not value > 0]:
-            raise ConfigurationError(f"Node({self.name!r}): resources= takes numbers above 0, not {wrong[0]!r}")
+        node_id = cast(object, self.node_id)
+        if not isinstance(node_id, str | None):
+            raise ConfigurationError(f"Node({self.name!r}): node_id= takes Ray's id of a machine, not {node_id!r}")
+        resources = cast(object, self.resources)
+        if not isinstance(resources, Mapping) or not all(map(_is_amount, cast(Any, resources).values())):
+            raise ConfigurationError(
+                f"Node({self.name!r}): resources= takes numbers above 0 by name, not {resources!r}"
+            )
 
 
 class Placed(NamedTuple):
@@ -69,8 +75,11 @@ def declared(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Return the lines about nodes in a configuration.
 
     Raises:
-        ConfigurationError: none of them, or two of the same name.
+        ConfigurationError: something else than nodes, none of them, or two of the same name.
     """
+    given = cast(object, nodes)
+    if not isinstance(given, Sequence) or not all(isinstance(node, Node) for node in cast("Sequence[object]", given)):
+        raise ConfigurationError(f"share(nodes=) takes a list of Node, not {given!r}")
     names = [node.name for node in nodes]
     if not names or len(set(names)) < len(names):
         raise ConfigurationError(f"share(nodes=) takes one or more nodes with names of their own, not {names}")
@@ -116,6 +125,10 @@ def pools_of(factory: Callable[[], Tangram]) -> Sequence[CpuPool | GpuPool]:
     """Return the pools that a factory declares."""
     setup = factory().setup
     return [pool for pool in (setup.pool, setup.gpus) if pool is not None]
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _fits(node: Node, machine: RayNode) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray import configuration, placing
@@ -87,6 +88,9 @@ def connect(
     """
     find_ray()
     check_name(name, "connect(name=)")
+    given = cast(object, job)
+    if not isinstance(given, str | None):
+        raise ConfigurationError(f"connect(job=) takes Ray's id of a job, such as '01000000', not {given!r}")
     timeout_s = seconds(timeout, "connect(timeout=)", ConfigurationError)
     lines = None if expect is None else _declared(expect, None, "connect(expect=)")
     return Shared(partial(find, name, job, lines, timeout_s), name=name, timeout_s=timeout_s)
@@ -99,8 +103,8 @@ def _declared(factory: Callable[[], Tangram], nodes: Sequence[Node] | None, wher
         ConfigurationError: the factory returns no `Tangram`, or pools are declared twice.
     """
     given: object = factory
-    made: object = given() if callable(given) else given
-    if not isinstance(made, Tangram):  # pyright: ignore[reportUnnecessaryIsInstance]
+    made: object = given() if callable(given) else None
+    if not isinstance(made, Tangram):
         raise ConfigurationError(f"{where} takes a function that returns a Tangram, not {factory!r}")
     setup = made.setup
     if nodes is None:

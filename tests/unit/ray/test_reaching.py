@@ -13,6 +13,7 @@ import pytest
 from arl_tangram import ConfigurationError, NoSharedRuntimeError, Tangram
 from arl_tangram.integrations.ray import installed, reaching
 from arl_tangram.integrations.ray.installed import connected
+from arl_tangram.integrations.ray.naming import NAMESPACE
 from arl_tangram.integrations.ray.placing import Node
 from arl_tangram.integrations.ray.reaching import Plan, find, make
 from arl_tangram.testing import FakePool
@@ -88,6 +89,33 @@ async def test_a_runtime_that_cannot_be_made_leaves_no_connection(ray: Ray) -> N
 async def test_what_ray_refuses_is_told_and_not_waited_for(ray: Ray) -> None:
     with pytest.raises(ConfigurationError, match="cannot be negative"):
         await make(replace(PLAN, nodes=None))
+    assert not ray.is_up
+
+
+async def test_what_ray_cannot_send_is_told_in_one_line(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise TypeError(
+            "Could not serialize the argument\n===\n!!! FAIL serialization: cannot pickle 'lock'\n===\nmore"
+        )
+
+    actor = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=refuse))
+    monkeypatch.setattr(ray, "remote", lambda _kind: actor)
+    with pytest.raises(
+        ConfigurationError, match=r"^what was declared cannot be sent .*'main@01': cannot pickle 'lock'$"
+    ):
+        await make(replace(PLAN, nodes=None))
+    assert not ray.is_up
+
+
+async def test_who_joins_is_held_to_the_nodes_and_who_connects_is_not(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: SimpleNamespace())
+    monkeypatch.setattr(ray.util, "list_named_actors", lambda **_: [{"name": "main@01", "namespace": NAMESPACE}])
+    joined, connected_to = await make(PLAN), await find("main", None, ["order: fcfs"], 1.0)
+    for found, without_nodes in ((joined, False), (connected_to, True)):
+        assert (found.greeting["without_nodes"], found.greeting["made"]) == (without_nodes, False)
+        await found.aclose()
     assert not ray.is_up
 
 
