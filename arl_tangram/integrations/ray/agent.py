@@ -19,6 +19,7 @@ from arl_tangram.integrations.ray.answers import raised
 from arl_tangram.integrations.ray.going import Going
 from arl_tangram.integrations.ray.leases import Room
 from arl_tangram.integrations.ray.lines import OwnerLine
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.node_seats import NodeSeats, Teller
 from arl_tangram.integrations.ray.offering import managers_of, named_by, offer_of
 from arl_tangram.integrations.ray.pump import Pump
@@ -130,7 +131,7 @@ class NodeAgent:
         if session in self._ended:
             return raised(self._over(session))
         if not self._is_ready:
-            return raised(NodeLostError(f"node {self.node!r} is not open"))
+            return raised(NodeLostError(f"{named(self.node)} is not open"))
         tenant = self._tenant(session)
         return await tenant.going.run(request, lambda: self._do(tenant, request))
 
@@ -165,13 +166,13 @@ class NodeAgent:
             return self._seats.ready(given["lease"])
         if what == "serve" and self._seats is not None:
             return self._seats.serve(given["lease"], request.load)
-        raise UsageError(f"{what!r} was asked of node {self.node!r}, which has {self._offer and self._offer.text}")
+        raise UsageError(f"{what!r} was asked of {named(self.node)}, which has {self._offer and self._offer.text}")
 
     def _resize_if_possible(self, cpu: CpuManager, name: str, capacity: int) -> None:
         try:
             self._set_capacity(cpu, name, capacity)
         except TangramError as error:
-            _logger.warning("node %r keeps what it has of %s: %s", self.node, name, error)
+            _logger.warning("%s keeps what it has of %s: %s", named(self.node), name, error)
 
     def _set_capacity(self, cpu: CpuManager, name: str, capacity: int) -> None:
         """Let the pool have more or less of a dimension, by its name at the owner, who is told."""
@@ -181,7 +182,7 @@ class NodeAgent:
         self._capacity(own, capacity)
 
     def _over(self, session: str) -> LeaseLostError:
-        return LeaseLostError(f"the session {session} is over, and what it had on node {self.node!r} was ended")
+        return LeaseLostError(f"the session {session} is over, and what it had on {named(self.node)} was ended")
 
     # What the owner tells.
 
@@ -191,7 +192,7 @@ class NodeAgent:
             try:
                 self._on_event(event)
             except Exception:
-                _logger.exception("%s failed on node %r", type(event).__name__, self.node)
+                _logger.exception("%s failed on %s", type(event).__name__, named(self.node))
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -277,7 +278,7 @@ class NodeAgent:
 
     async def _end_all(self, why: TangramError) -> None:
         """End what all sessions have here, which may have something here again afterwards."""
-        error = NodeLostError(f"node {self.node!r} was cut off from the owner of the shared runtime: {why}")
+        error = NodeLostError(f"{named(self.node)} was cut off from the owner of the shared runtime: {why}")
         ending = [self._end(session, error) for session in [*self._tenants, *self._ending]]
         if ending:
             await asyncio.wait(ending)
@@ -295,7 +296,7 @@ class NodeAgent:
             try:
                 await close()
             except Exception:
-                _logger.exception("the agent of node %r could not close all that it had", self.node)
+                _logger.exception("the agent of %s could not close all that it had", named(self.node))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, context=Context())

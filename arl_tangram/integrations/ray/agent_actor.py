@@ -12,6 +12,7 @@ from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.answers import raised, unreadable, valued
 from arl_tangram.integrations.ray.handles import OwnerHandle
 from arl_tangram.integrations.ray.installed import Library, connected, off_loop
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.placing import Pools
 from arl_tangram.integrations.ray.wire import AgentReply, CallId
 
@@ -47,7 +48,7 @@ class AgentActor:
                 if not is_again:
                     raise
                 self._trouble = error
-                _logger.warning("the agent of node %r could not be started again: %r", node, error)
+                _logger.warning("the agent of %s could not be started again: %r", named(node), error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -77,7 +78,7 @@ class AgentActor:
         try:
             told = pickle.loads(request)
         except Exception as error:  # noqa: BLE001 - whatever the classes of the user raise
-            return unreadable(error, f"what was asked of node {agent.node!r} cannot be read there")
+            return unreadable(error, f"what was asked of {named(agent.node)} cannot be read there")
         return await agent.call(told)
 
     async def cancel(self, session: str, number: int) -> None:

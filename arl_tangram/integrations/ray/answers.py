@@ -10,6 +10,7 @@ import pickle
 from typing import Any
 
 from arl_tangram.errors import RemoteError, ResultError, SandboxLostError, TangramError
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.wire import AgentReply
 from arl_tangram.managers.processes.outcome import Ending, RemoteTraceback, Told, failed, returned, value_or_error
 
@@ -67,7 +68,7 @@ def unpacked(load: bytes, name: str, node: str) -> tuple[tuple[Any, ...], dict[s
     try:
         args, kwargs = pickle.loads(load)
     except Exception as error:
-        raise _unreadable(error, f"{name}: its arguments cannot be made again on node {node!r}") from error
+        raise _unreadable(error, f"{name}: its arguments cannot be made again on {named(node)}") from error
     return args, kwargs
 
 
@@ -85,7 +86,7 @@ def served(value: Any, name: str, node: str) -> AgentReply:
     told, load = returned(value, 0.0)
     if told.ending is not Ending.RETURNED:
         reason = told.text or "an awaitable"
-        return raised(ResultError(f"{name}: its answer cannot be sent back from node {node!r}: {reason}"))
+        return raised(ResultError(f"{name}: its answer cannot be sent back from {named(node)}: {reason}"))
     return AgentReply(None, pickle.dumps(told), load)
 
 

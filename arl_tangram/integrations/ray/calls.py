@@ -11,6 +11,7 @@ from typing import Any
 from arl_tangram.errors import NodeLostError, TangramError
 from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, pause_s
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.wire import AgentCall, AgentReply, CallId
 from arl_tangram.uninterrupted import settled
 
@@ -170,7 +171,7 @@ class AgentCalls:
             await asyncio.sleep(pause_s(failures))
 
     def _lost(self, reason: str) -> NodeLostError:
-        error = NodeLostError(f"node {self.node!r} is lost: {reason}")
+        error = NodeLostError(f"{named(self.node)} is lost: {reason}")
         if self._on_lost is not None:
             self._on_lost(error)
         return error

@@ -10,6 +10,7 @@ from dataclasses import replace
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import BackendDownError, ConfigurationError, InfeasibleError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
 from arl_tangram.managers.manager import check_whole
@@ -139,7 +140,7 @@ class Decider:
         assert node is not None, "each dimension of a node has one"
         check_whole("pool", name, units, [offered.name for offered in node.offer.dimensions])
         if node.session is None:
-            raise NodeLostError(f"node {node.offer.name!r} is lost, and nobody there can change its capacity")
+            raise NodeLostError(f"{named(node.offer.name)} is lost, and nobody there can change its capacity")
         node.session.tell(Resize(name, units))
 
     @contextmanager

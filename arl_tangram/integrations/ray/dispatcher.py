@@ -15,6 +15,7 @@ from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
 from arl_tangram.integrations.ray.gpus import GrantedSeat
 from arl_tangram.integrations.ray.held import HeldHere, charges_of, resume_of
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.wire import (
     Admitted,
     CalledOff,
@@ -113,7 +114,7 @@ class RemoteDispatcher:
         offer = next((offer for offer in self.shape.nodes if offer.devices), None)
         if offer is not None and (not self._here or offer.node_id != self._here):
             raise InfeasibleError(
-                f"{demand.name} asks for gpu= and would run on this machine, and the GPUs are on node {offer.name!r}; "
+                f"{demand.name} asks for gpu= and would run on this machine, and the GPUs are on {named(offer.name)}; "
                 "make the call in a process there, or use a service"
             )
 

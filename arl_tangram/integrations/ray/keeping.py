@@ -10,6 +10,7 @@ from contextvars import Context
 
 from arl_tangram.errors import ConfigurationError, LeaseLostError, NodeLostError, TangramError
 from arl_tangram.integrations.ray.decider import Decider
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.roster import LATE_S, Roster, Session
 from arl_tangram.integrations.ray.wire import (
@@ -82,7 +83,7 @@ class NodeKeeper:
         elif self.decider is None:
             self._nodes.add(offer, session)
         else:
-            text = f"node {offer.name!r} came after the first client, and the shared runtime takes no more nodes"
+            text = f"{named(offer.name)} came after the first client, and the shared runtime takes no more nodes"
             self._end(session, ConfigurationError(text))
         self._no_more_greeting(session)
 
@@ -144,7 +145,7 @@ class NodeKeeper:
     def lost(self, node: Node) -> None:
         """Grant nothing of a node, and wait for it for a while."""
         node.session = None
-        error = NodeLostError(f"node {node.offer.name!r} is lost")
+        error = NodeLostError(f"{named(node.offer.name)} is lost")
         if self.decider is not None:
             for dimension in node.dimensions:
                 self.decider.dispatcher.pause(dimension, 2 * self._timeout_s)  # beyond when it is given up

@@ -47,6 +47,11 @@ def check_name(name: object, where: str) -> str:
     return name
 
 
+def named(node: str) -> str:
+    """Return what a node is called in messages: the only one of a runtime has no name."""
+    return f"node {node!r}" if node else "the node"
+
+
 def shared_name(actor: str) -> SharedName | None:
     """Return the name of the shared runtime whose owner an actor is; None if it is no owner."""
     name, _, job = actor.partition("@")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from arl_tangram.errors import RestoreError, ServiceLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.answers import of_the_library, served, unpacked, valued
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.recent import Recent
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
@@ -119,12 +120,12 @@ class NodeSeats:
                     if (error := self._why_over.get(lease)) is not None:
                         raise type(error)(str(error))
                     if lease in self._over:
-                        raise UsageError(f"the seat {lease} on node {self._node!r} was given back")
+                        raise UsageError(f"the seat {lease} on {named(self._node)} was given back")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             raise ServiceLostError(
-                f"node {self._node!r} was not told of the seat {lease} within {self._limit_s:g} s"
+                f"{named(self._node)} was not told of the seat {lease} within {self._limit_s:g} s"
             ) from None
         taken = self._taken[lease].lease
         if isinstance(taken, TangramError):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from arl_tangram.errors import ConfigurationError, NodeLostError
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import Drop, Evict, NodeOffer, Take
 from arl_tangram.managers.gpu.manager import EvictionPolicy
@@ -131,7 +132,7 @@ class Nodes:
         node = list(self._nodes.values())[number] if number < len(self._nodes) else None
         if node is None or node.session is not None or not node.offer.dimensions:
             return None
-        return NodeLostError(f"node {node.offer.name!r} is lost")
+        return NodeLostError(f"{named(node.offer.name)} is lost")
 
     def capacities(self, topology: Topology) -> tuple[Dimension, ...]:
         """Return the dimensions of a topology with what lost nodes have when they come back."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.wire import NodeOffer
 from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.manager import CpuManager, CpuPool, GpuPool
@@ -21,8 +22,11 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
     """Return the managers of the pools of a node.
 
     Raises:
-        ConfigurationError: it has several of a kind, or none.
+        ConfigurationError: it has several of a kind, or none, or something else.
     """
+    given = cast(object, pools)
+    if not isinstance(given, Sequence) or not all(hasattr(pool, "manager") for pool in cast("Sequence[object]", given)):
+        raise ConfigurationError(f"{named(node)}: pools= has to return a list of pools, not {given!r}")
     gpus: list[GpuPool] = []
     cores: list[CpuPool] = []
     for pool in pools:
@@ -32,7 +36,7 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
             cores.append(cast(Any, pool))
     if not pools or len(gpus) > 1 or len(cores) > 1:
         raise ConfigurationError(
-            f"node {node!r} has {len(cores)} pools of cores and {len(gpus)} of GPUs; it has at most one of each, "
+            f"{named(node)} has {len(cores)} pools of cores and {len(gpus)} of GPUs; it has at most one of each, "
             "and one at least"
         )
     return (cores[0].manager() if cores else None), (gpus[0].manager() if gpus else None)
@@ -76,7 +80,7 @@ def _dimensions(node: str, cpu: CpuManager) -> tuple[Dimension, ...]:
     offered = cpu.dimensions()
     if sum(resource_of(dimension.name) == CPU for dimension in offered) != 1:
         raise ConfigurationError(
-            f"the pool of node {node!r} has several machines ({', '.join(d.name for d in offered)}); "
+            f"the pool of {named(node)} has several machines ({', '.join(d.name for d in offered)}); "
             "each machine is a node of its own"
         )
     return tuple(replace(dimension, name=named_by(node, dimension.name)) for dimension in offered)

@@ -20,7 +20,7 @@ from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, connected, off_loop
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
-from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
+from arl_tangram.integrations.ray.naming import SharedName, chosen, named, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.runtime import Tangram
@@ -112,7 +112,7 @@ async def _made(plan: Plan, library: Library) -> Found:
         for place in places:
             agent = await off_loop(partial(_start_agent, library, AgentActor, name, place))
             if agent is None:
-                raise ConfigurationError(f"there is an agent of node {place.name!r} of {plan.name!r} already")
+                raise ConfigurationError(f"there is an agent of {named(place.name)} of {plan.name!r} already")
             found.made[name.agent(place.name)] = agent
         await _all_started(plan, found, places)
     except BaseException:
@@ -129,7 +129,7 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
             await found.library.answer(owner.pid.remote)
             for place, agent in zip(places, agents, strict=True):
                 told = cast(AgentReply, pickle.loads(await found.library.answer(agent.started.remote)))
-                result_of(told, f"node {place.name!r} of the shared runtime {plan.name!r}")
+                result_of(told, f"{named(place.name)} of the shared runtime {plan.name!r}")
             await found.library.answer(owner.ready.remote)
     except TimeoutError as error:
         raise InfrastructureError(

@@ -77,9 +77,12 @@ async def test_pools_that_are_no_node_are_refused() -> None:
             pass
     for pools in ((), (FakePool(), FakePool())):
         with pytest.raises(
-            ConfigurationError, match=r"node '' has \d pools of cores and 0 of GPUs; it has at most one"
+            ConfigurationError, match=r"the node has \d pools of cores and 0 of GPUs; it has at most one"
         ):
             NodeAgent("", pools, ScriptedOwner())
+    for wrong in (FakePool(), None, 3, [3]):
+        with pytest.raises(ConfigurationError, match=r"^node 'a': pools= has to return a list of pools, not "):
+            NodeAgent("a", wrong, ScriptedOwner())  # type: ignore[arg-type]
 
 
 @virtual

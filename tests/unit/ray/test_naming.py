@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.ray.naming import SharedName, check_name, chosen, not_found, shared_name
+from arl_tangram.integrations.ray.naming import SharedName, check_name, chosen, named, not_found, shared_name
 
 OURS, THEIRS, OTHERS = (SharedName("tangram", job) for job in ("01000000", "02000000", "03000000"))
 AGENTS = [OURS.agent(""), THEIRS.agent("gpu-1")]
@@ -44,3 +44,7 @@ def test_the_message_says_what_there_is() -> None:
     assert not_found("tangram", None, actors, 2) == (
         "2 jobs share a runtime of the name 'tangram'; say which, as job=: 02000000, 03000000"
     )
+
+
+def test_the_only_node_has_no_name_in_messages() -> None:
+    assert [named("a"), named("")] == ["node 'a'", "the node"]

@@ -121,7 +121,7 @@ async def test_seats_are_given_back_and_taken_in_the_order_of_decisions() -> Non
         await third.ready()
         with pytest.raises(NoServiceError):
             _ = third.service
-        with pytest.raises(UsageError, match="seat 1 on node '' was given back"):
+        with pytest.raises(UsageError, match="seat 1 on the node was given back"):
             await first.ready()
         b.owner.tell(Drop(3), Drop(3))
 
@@ -187,9 +187,9 @@ async def test_a_node_that_is_lost_is_a_service_that_is_lost() -> None:
         lease, agent = b.sit(7, Seat(FIRST, JUDGE, restores=True)), b.host.agent
         await lease.ready()
         b.host.agent = None
-        with pytest.raises(ServiceLostError, match="judge: node '' is lost"):
+        with pytest.raises(ServiceLostError, match="judge: the node is lost"):
             await lease.service.call(1)
-        with pytest.raises(ServiceLostError, match="node '' is lost"):
+        with pytest.raises(ServiceLostError, match="the node is lost"):
             await lease.ready()
         b.host.agent = agent
 
@@ -277,7 +277,7 @@ def test_an_answer_that_this_side_cannot_load(here_only: Any) -> None:
 @virtual
 async def test_what_cannot_be_pickled_is_named() -> None:
     async with bed(on_call=lambda _argument: lambda: None) as b:
-        with pytest.raises(ResultError, match="judge: its answer cannot be sent back from node ''"):
+        with pytest.raises(ResultError, match="judge: its answer cannot be sent back from the node"):
             await called(b, 1)
     async with bed() as b:
         with pytest.raises(TypeError, match="judge: its arguments cannot be sent to the node of the service"):
