@@ -217,15 +217,17 @@ def find_ray() -> Any:
     return ray
 
 
-def connected(*, start: bool) -> Library:
+def connected(*, start: bool, limit_s: float | None = None) -> Library:
     """Return Ray with a connection: the one that this process has, else a new one. Blocks, for seconds.
 
     Args:
         start: whether a cluster of this machine may be started if none is found.
+        limit_s: seconds for that, `LEAST_CONNECT_S` at least; None for any. Ray itself waits without end for a cluster
+            that does not answer.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        NoSharedRuntimeError: there is no cluster, or it cannot be joined.
+        NoSharedRuntimeError: there is no cluster, or it cannot be joined, or not in time.
     """
     ray = find_ray()
     with _connecting:
@@ -233,7 +235,7 @@ def connected(*, start: bool) -> Library:
             return Library(ray, _Connection.join())
         connection = _Connection(ray, None if start else "auto")
         try:
-            connection.open()
+            connection.open(None if limit_s is None else max(limit_s, LEAST_CONNECT_S))
         except (ConnectionError, RuntimeError, TimeoutError) as error:
             text = "; ".join(str(error).split("\n"))
             raise NoSharedRuntimeError(f"this process cannot join a Ray cluster: {text}") from error
@@ -257,9 +259,18 @@ class _Connection:
         self._users = 0
         self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
 
-    def open(self) -> None:
-        """Connect, for the first that uses it."""
+    def open(self, limit_s: float | None) -> None:
+        """Connect, for the first that uses it.
+
+        Raises:
+            TimeoutError: that takes too long; what comes of it later is let go.
+        """
         self._thread.start()
+        if not concurrent.futures.wait([self._opened], limit_s).done:
+            self._over.set()
+            where = os.environ.get("RAY_ADDRESS") or "the address that `ray start` has left"
+            text = f"that at {where} did not answer within {limit_s:g} s"
+            raise TimeoutError(f"{text}; if it is dead, `ray stop` on this machine forgets it")
         self._opened.result()
         self._users = 1
         _Connection._present = self
@@ -290,6 +301,8 @@ class _Connection:
         self._ray.shutdown()
 
 
+LEAST_CONNECT_S = 30.0
+"""To join a cluster, or to start one, on a busy machine."""
 _connecting = threading.Lock()
 _FAILED = re.compile(r"FAIL serialization: (.+)")
 

@@ -88,7 +88,7 @@ class Found:
 
 async def make(plan: Plan) -> Found:
     """Join the runtime of this name in this job, or make it."""
-    library = await _connected(start=True)
+    library = await _connected(start=True, limit_s=plan.start_timeout_s)
     async with _given_up_on_error(library):
         return await _made(plan, library)
 
@@ -141,7 +141,7 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
 
 async def find(name: str, job: str | None, lines: Sequence[str] | None, timeout_s: float) -> Found:
     """Look a runtime up until it is there."""
-    library = await _connected(start=False)
+    library = await _connected(start=False, limit_s=timeout_s)
     async with _given_up_on_error(library):
         return await _looked_up(library, name, job, lines, timeout_s, without_nodes=True)
 
@@ -172,9 +172,11 @@ async def _looked_up(
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def _connected(*, start: bool) -> Library:
+async def _connected(*, start: bool, limit_s: float) -> Library:
     """Connect to Ray; cancelling takes effect when that has ended."""
-    connecting: asyncio.Future[Library] = asyncio.ensure_future(off_loop(lambda: connected(start=start)))
+    connecting: asyncio.Future[Library] = asyncio.ensure_future(
+        off_loop(lambda: connected(start=start, limit_s=limit_s))
+    )
     try:
         await settled(connecting)
     except asyncio.CancelledError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,25 @@ async def test_a_runtime_that_cannot_be_made_leaves_no_connection(ray: Ray) -> N
 async def test_what_ray_refuses_is_told_and_not_waited_for(ray: Ray) -> None:
     with pytest.raises(ConfigurationError, match="cannot be negative"):
         await make(replace(PLAN, nodes=None))
+    assert not ray.is_up
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [lambda: find("main", None, None, 0.01), lambda: make(replace(PLAN, start_timeout_s=0.01))],
+    ids=["connect", "share"],
+)
+async def test_a_cluster_that_does_not_answer_is_not_waited_for(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], Awaitable[object]]
+) -> None:
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 0.01)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    ray.opening.clear()
+    with pytest.raises(NoSharedRuntimeError, match=r"that at 10\.0\.0\.1:6379 did not answer within 0\.01 s"):
+        await begin()
+    (late,) = [thread for thread in threading.enumerate() if thread.name == "arl_tangram ray connection"]
+    ray.opening.set()
+    late.join()
     assert not ray.is_up
 
 
