@@ -137,7 +137,7 @@ class SharedWorld:
         await agent.start()
         host.agent = agent
 
-    def client(self, name: str = "test", *, node_id: str = "", **greeting: Any) -> Shared:
+    def client(self, name: str = "test", *, node_id: str = "", timeout_s: float = 60.0, **greeting: Any) -> Shared:
         """Return another client; it is closed with the world."""
         line = Line(self, self.way)
         about = {"kind": "client", "name": name, "host": "here", "node_id": node_id, **greeting}
@@ -146,7 +146,7 @@ class SharedWorld:
         async def reach() -> Reaching:
             return reached
 
-        shared = Shared(reach, name=name, timeout_s=60.0)
+        shared = Shared(reach, name=name, timeout_s=timeout_s)
         self.clients.append((shared, reached))
         return shared
 

@@ -21,6 +21,7 @@ from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
+from arl_tangram.integrations.ray.greeting import NotYetError
 from arl_tangram.integrations.ray.lines import AgentLine, Reach, Reached
 from arl_tangram.integrations.ray.pump import Pump
 from arl_tangram.integrations.ray.questions import Questions
@@ -91,13 +92,21 @@ class Shared(Calling):
         return parts
 
     async def _welcomed(self, pump: Pump) -> Welcome:
+        """Begin a session; an owner that was started again is waited for beyond the time for an answer, but once."""
+        begun_s, limit_s = self._loop.time(), self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await pump.open()
+            async with asyncio.timeout(limit_s) as limit:
+
+                def wait(why: NotYetError) -> None:
+                    nonlocal limit_s
+                    if limit_s == self._timeout_s and why.limit_s:
+                        limit_s += self._loop.time() - begun_s + why.limit_s
+                        limit.reschedule(begun_s + limit_s)
+
+                return await pump.open(wait)
         except TimeoutError as error:
-            raise OwnerLostError(
-                f"the owner of the shared runtime {self.name!r} has not answered within {self._timeout_s:g} s"
-            ) from error
+            text = f"has not let this client in within {limit_s:.3g} s: {pump.trouble}"
+            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}") from error
 
     def _made(self, reached: Reached, welcome: Welcome, pump: Pump) -> Workshop:
         def line(node: int) -> AgentLine:

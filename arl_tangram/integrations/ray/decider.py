@@ -13,7 +13,7 @@ from arl_tangram.integrations.ray.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
 from arl_tangram.managers.manager import check_whole
-from arl_tangram.model.gpu import Instance
+from arl_tangram.model.gpu import Instance, ServiceStatistics
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
@@ -206,8 +206,9 @@ class Decider:
     # Looking in.
 
     def statistics(self) -> Statistics:
-        """Return what waits, what runs, and what is used of each resource right now."""
+        """Return what waits, what runs, and what is used of each resource right now; of services all but moves."""
         core = self.core
+        self.dispatcher.tell()
         core.advance(self.dispatcher.now_s())
         return Statistics(
             waiting=core.waiting,
@@ -220,6 +221,7 @@ class Decider:
                 if not is_breaker(d.name)
             },
             breakers={} if self.breakers is None else self.breakers.states(),
+            services={s.name: ServiceStatistics() for s in self._nodes.services()} | self._summary.services(),
         )
 
     def report(self) -> str:

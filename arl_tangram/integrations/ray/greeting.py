@@ -87,12 +87,32 @@ def refusal_answer(error: TangramError) -> dict[str, Any]:
     return {"error": (type(error).__name__, str(error))}
 
 
+class NotYetError(Exception):
+    """The owner lets nobody begin yet; whoever greets is to greet again.
+
+    Attributes:
+        limit_s: for how long that can last from when it has begun; 0 if it is not known.
+    """
+
+    def __init__(self, why: str, limit_s: float) -> None:
+        super().__init__(why)
+        self.limit_s = limit_s
+
+
+def not_yet_answer(error: NotYetError) -> dict[str, Any]:
+    """Return the answer to a greeting that is to be sent again, at once."""
+    return {"not_yet": str(error), "limit_s": error.limit_s}
+
+
 def read_answer(message: Mapping[str, Any]) -> Welcome:
     """Return what a greeting was answered with.
 
     Raises:
         TangramError: it was refused; of the type that the owner had, if there is one here.
+        NotYetError: it is to be sent again.
     """
+    if "not_yet" in message:
+        raise NotYetError(message["not_yet"], message["limit_s"])
     if "error" in message:
         name, text = message["error"]
         kind = getattr(errors, name, None)

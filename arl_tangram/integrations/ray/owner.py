@@ -25,7 +25,14 @@ from arl_tangram.integrations.ray.asking import Asking
 from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.endings import Endings
-from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
+from arl_tangram.integrations.ray.greeting import (
+    NotYetError,
+    check_versions,
+    not_yet_answer,
+    refusal_answer,
+    resume_of,
+    welcome_answer,
+)
 from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
@@ -49,6 +56,8 @@ from arl_tangram.setup import Setup
 
 GRACE_S = 5.0
 """Beyond the grace time of bodies: what the owner waits longer than a client that is cut off."""
+NOT_YET_S = 2.0
+"""For how long a client that comes during a recovery waits for an answer, which then says so."""
 _LAST_TURNS = 5
 _logger = logging.getLogger(__name__)
 
@@ -122,6 +131,8 @@ class Owner:
                 await self._tell_roster()
         except TangramError as error:
             return refusal_answer(error)
+        except NotYetError as error:
+            return not_yet_answer(error)
         resume = resume_of(message)
         known = None if resume is None else resume.shape
         shape = known if self._decider is None else self._decider.shape
@@ -143,6 +154,7 @@ class Owner:
             return self._resumed(message, resume)
         if message["kind"] == NODE:
             return self._begin_node(message)
+        await self._until_recovered()
         await self._opened()
         if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
             return session
@@ -187,6 +199,21 @@ class Owner:
         session = Session(name or f"{about['kind']}-{self._epoch}-{self._sessions}", about, self._take)
         self._roster.add(session, message["token"])
         return session
+
+    async def _until_recovered(self) -> None:
+        """Wait for the end of a recovery, but not so long that who waits takes us for dead.
+
+        Raises:
+            NotYetError: it goes on.
+        """
+        if self._recovering is None or self._closed is not None:
+            return
+        try:
+            async with asyncio.timeout(NOT_YET_S):
+                await self._recovering.over.wait()
+        except TimeoutError:
+            why = "it was started again, and waits for all that held something, or for the end of what they held"
+            raise NotYetError(why, 2 * (self._settings.lease_s + self._grace_s)) from None
 
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""

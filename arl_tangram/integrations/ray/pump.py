@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, TangramError
-from arl_tangram.integrations.ray.greeting import greeting, read_answer
+from arl_tangram.integrations.ray.greeting import NotYetError, greeting, read_answer
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
@@ -107,17 +107,25 @@ class Pump:
         self._dead: TangramError | None = None
         self._emptied: asyncio.Future[None] | None = None
 
-    async def open(self) -> Welcome:
+    async def open(self, on_wait: Callable[[NotYetError], None] | None = None) -> Welcome:
         """Begin a session; whoever calls bounds the wait for an owner that does not answer.
+
+        Args:
+            on_wait: is told, each time, that the owner lets nobody begin yet.
 
         Raises:
             VersionMismatchError: the owner has another version of the library.
             ConfigurationMismatchError: it has another configuration.
             OwnerLostError: there is none any more.
         """
-        welcome, sent_s = await self._greet()
+        welcome, sent_s = await self._greet(on_wait=on_wait)
         self._begin(welcome, sent_s)
         return welcome
+
+    @property
+    def trouble(self) -> str:
+        """What is known of why there is no answer, if there is none."""
+        return self._trouble
 
     @property
     def is_over(self) -> bool:
@@ -148,7 +156,12 @@ class Pump:
 
     # To begin a session.
 
-    async def _greet(self, before: _Link | None = None, resume: Resume | None = None) -> tuple[Welcome, float]:
+    async def _greet(
+        self,
+        before: _Link | None = None,
+        resume: Resume | None = None,
+        on_wait: Callable[[NotYetError], None] | None = None,
+    ) -> tuple[Welcome, float]:
         """Greet until there is an answer; return it, and when what it answers was sent.
 
         Raises:
@@ -177,6 +190,11 @@ class Pump:
                 if resume is not None:
                     raise
                 message = self._greeting()
+                continue
+            except NotYetError as error:
+                self._trouble = str(error)
+                if on_wait is not None:
+                    on_wait(error)
                 continue
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s

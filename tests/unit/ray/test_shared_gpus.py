@@ -48,6 +48,11 @@ async def test_clients_take_turns_on_one_device_and_services_are_swapped() -> No
         )
         assert told == [4, "FOUR", 5, "THREE"]
         await shared.check_idle()
+        services = one.statistics().services
+        assert list(services) == ["judge", "teacher"]
+        assert sum(service.uses for service in services.values()) == 4
+        assert (services["judge"].restores, services["teacher"].evictions) == (services["judge"].asked, 1)
+        assert services["judge"].restore_s > 0
 
 
 @virtual
