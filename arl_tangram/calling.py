@@ -128,29 +128,41 @@ class Calling(ABC):
         try:
             self._thread_door = self._thread.start()
             self._thread_door.wait(self.start)
+            self._previous = runtime_var.get()
+            runtime_var.set(self)
         except BaseException:
-            self._thread.stop()
+            self._end_thread(forced=False)
             raise
-        self._previous = runtime_var.get()
-        runtime_var.set(self)
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close it, as `aclose` does, and end its thread. A Ctrl-C after another one makes that go at once."""
-        runtime_var.set(self._previous)
         if self._pid != os.getpid():
+            runtime_var.set(self._previous)
             return
         try:
+            runtime_var.set(self._previous)
             if not self._doorway.forced:
                 self._thread_door.wait(self.aclose, patient=not isinstance(exc, KeyboardInterrupt))
         finally:
-            forced = self._doorway.forced or self._thread_door.forced
+            self._end_thread(forced=self._doorway.forced or self._thread_door.forced)
+
+    def _end_thread(self, *, forced: bool) -> None:
+        """End the thread of the loop, and what is still open there; a Ctrl-C meanwhile makes that go at once."""
+        try:
+            if not forced:
+                self._thread.stop()
+        except BaseException:
+            forced = True
+            raise
+        finally:
             if forced:
-                with suppress(RuntimeError):  # it is closed already
-                    self._loop.call_soon_threadsafe(self._parts.end_now)
-            self._thread.stop(FORCED_S if forced else None)
+                if self._state in {"open", "closing"}:
+                    with suppress(RuntimeError):  # it is closed already
+                        self._loop.call_soon_threadsafe(self._parts.end_now)
+                self._thread.stop(FORCED_S)
 
     def _set_closed(self) -> None:
         self._state = "closed"

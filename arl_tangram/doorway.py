@@ -124,16 +124,17 @@ class Doorway:
         """
         self.check()
         check_blocking("to block here")
-        errand = self._send(Errand(work))
+        errand = Errand(work)
         try:
+            self._send(errand)
             concurrent.futures.wait([errand.outcome])
         except BaseException:
-            self._cancel(errand)
             try:
-                if patient and self._loop.is_running():
-                    concurrent.futures.wait([errand.outcome])
-                elif not patient:
-                    self.forced = True
+                if errand in self._errands:  # a Ctrl-C may come before it is
+                    self._cancel(errand)
+                    if patient and self._loop.is_running():
+                        concurrent.futures.wait([errand.outcome])
+                self.forced = self.forced or not patient
             except BaseException:
                 self.forced = True
                 raise
