@@ -128,6 +128,7 @@ class SharedWorld:
             self.owner._recovering.cancel()
         if self.owner._decider is not None:
             self.owner._decider.dispatcher.stop()
+            self.owner._decider.memory.stop()
 
     async def start_agent(self, name: str) -> None:
         """Start the agent of a node: the first one, or one in place of one that was killed."""

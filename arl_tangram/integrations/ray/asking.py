@@ -42,9 +42,9 @@ class Asking:
             case "set_capacity":
                 return decider.set_capacity(arguments["name"], arguments["capacity"])
             case "halt":
-                return decider.dispatcher.halt(arguments["halted"])
+                return decider.memory.halt(arguments["halted"])
             case "drain":
-                decider.dispatcher.halt(True)
+                decider.memory.halt(True)
                 return await decider.dispatcher.until_idle()
             case "cancel_group":
                 return await self._cancel_group(arguments["group"])

@@ -10,8 +10,9 @@ from dataclasses import replace
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import BackendDownError, ConfigurationError, InfeasibleError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.memory import Memory
 from arl_tangram.integrations.ray.nodes import Node, Nodes
-from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
+from arl_tangram.integrations.ray.wire import Event, Remember, Reshaped, Resize, Shape, SharedQuota
 from arl_tangram.managers.manager import check_whole
 from arl_tangram.model.gpu import Instance, ServiceStatistics
 from arl_tangram.model.lifecycle import Demand
@@ -39,13 +40,14 @@ class Decider:
         core: decides.
         dispatcher: drives it.
         breakers: those of the quotas, if any has one.
+        memory: what another owner would have to be told.
         shape: what there is now.
 
     Args:
         setup: what is declared.
         nodes: that there are; they get their numbers here.
         refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
-        on_shape: called when there is more or less of something.
+        tell: tells all sessions something.
         order: the names of nodes, as an earlier owner had numbered them; None if there was none. After one, a trace
             that cannot be written is no error.
 
@@ -58,12 +60,12 @@ class Decider:
         setup: Setup,
         nodes: Nodes,
         refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
-        on_shape: Callable[[], None],
+        tell: Callable[[Event], None],
         order: Sequence[str] | None = None,
     ) -> None:
         self._setup = setup
         self._nodes = nodes
-        self._on_shape = on_shape
+        self._tell = tell
         self._demands: dict[Demand, Demand] = {}
         nodes.settle(order or ())
         seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
@@ -85,16 +87,12 @@ class Decider:
         self._summary.opened(self.dispatcher.time())
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
         self.breakers = OwnerBreakers(breakers, topology, self.dispatcher, refuse) if breakers else None
+        self.memory = Memory(self.dispatcher, self.breakers, lambda kept: tell(Remember(kept)))
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
         self.shape = Shape(
             1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
             setup.max_processes,
         )  # fmt: skip
-
-    @property
-    def told(self) -> Reshaped:
-        """What sessions are told of the shape."""
-        return Reshaped(self.shape)
 
     def interned(self, demand: Demand) -> Demand:
         """Return one object for all demands that are equal, with which the scheduler is faster."""
@@ -201,7 +199,12 @@ class Decider:
             nodes=self._nodes.offers(),
             lost=self._nodes.lost(),
         )
-        self._on_shape()
+        self._tell(Reshaped(self.shape))
+
+    def remind(self, tell: Callable[[Event], None]) -> None:
+        """Tell a session that has just begun what another owner would have to be told."""
+        if self.memory.kept is not None:
+            tell(Remember(self.memory.kept))
 
     # Looking in.
 
@@ -234,6 +237,7 @@ class Decider:
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""
         self.dispatcher.stop()
+        self.memory.stop()
         if self._sink is not None:
             await self._sink.aclose()
 

@@ -43,6 +43,7 @@ from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
     Command,
+    Event,
     Leave,
     NodeReady,
     OwnerFrame,
@@ -155,11 +156,12 @@ class Owner:
         if message["kind"] == NODE:
             return self._begin_node(message)
         await self._until_recovered()
-        await self._opened()
+        decider = await self._opened()
         if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
             return session
         session = self._new_session(message)
         self._new_holdings(session)
+        decider.remind(session.tell)
         return session
 
     def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
@@ -256,6 +258,7 @@ class Owner:
         """End all sessions of clients, and begin as a first owner does when the nodes have ended what these had."""
         if self._decider is not None:
             self._decider.dispatcher.stop()
+            self._decider.memory.stop()
         self._decider = self._keeper.decider = None
         self._holdings.clear()
         self._recovering = self._new_recovering()
@@ -267,7 +270,7 @@ class Owner:
         return Recovering(self._nodes, self._settings.lease_s + self._grace_s, self._recovered)
 
     def _new_decider(self, order: Sequence[str] | None = None) -> Decider:
-        return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
+        return Decider(self._settings.setup, self._nodes, self._refuse, self._tell_all, order)
 
     def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
         """What is behind a quota is down."""
@@ -284,6 +287,7 @@ class Owner:
             interned=self._decider.interned,
             why=self._decider.why,
             breakers=self._decider.breakers,
+            memory=self._decider.memory,
         )
         return made
 
@@ -375,7 +379,9 @@ class Owner:
         elif self._recovering is not None:
             self._recovering.left(session.name)
         else:
-            self._endings.begin(self._holdings.pop(session.name))
+            holdings = self._holdings.pop(session.name)
+            holdings.leave()
+            self._endings.begin(holdings)
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
@@ -383,11 +389,9 @@ class Owner:
             self._recovering.session_ended(name, node.offer.name)
         self._endings.ended(name, node.offer.name)
 
-    def _reshaped(self) -> None:
-        """Tell all sessions what there is now."""
-        assert self._decider is not None
+    def _tell_all(self, event: Event) -> None:
         for session in self._roster:
-            session.tell(self._decider.told)
+            session.tell(event)
 
     # Looks, and the end.
 

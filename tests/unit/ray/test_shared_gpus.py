@@ -218,7 +218,13 @@ async def test_a_call_knows_its_key_whatever_number_of_gpus_it_was_granted() -> 
         told: list[Event] = []
         decider = shared.decider
         holdings = Holdings(
-            "s", decider.dispatcher, shared.owner._nodes, told.append, interned=decider.interned, why=decider.why
+            "s",
+            decider.dispatcher,
+            shared.owner._nodes,
+            told.append,
+            interned=decider.interned,
+            why=decider.why,
+            memory=decider.memory,
         )
         keys = tuple(Demand("train", ((9, 2), (d, 1)), dimensions=1 << d, keys=(("api", d),)) for d in (0, 1))
         waits = PendingAction(1, Demand("train", (), dimensions=3, places=keys), 0.0)
