@@ -200,3 +200,58 @@ async def test_nor_when_who_spent_it_ends_while_another_owner_begins() -> None:
         shared.line_of(silent).is_cut = False
         await two.aclose()
         await silent.aclose()
+
+
+@virtual
+async def test_nodes_remember_it_when_all_clients_are_gone() -> None:
+    async with world(Quota("api", concurrency=2)) as shared:
+        async with shared.client() as one:
+            one.pause()
+        await restart(shared)
+        async with shared.client() as two:
+            waiting = asyncio.ensure_future(two.run(search))
+            await asyncio.sleep(60.0)
+            assert not CALLS
+            two.resume()
+            assert await waiting == "found"
+
+
+@virtual
+async def test_who_came_later_remembers_it_too() -> None:
+    async with world(Quota("api", concurrency=2), has_nodes=False) as shared:
+        one = await shared.client().start()
+        one.pause()
+        await settle()
+        async with shared.client() as two:
+            await one.aclose()
+            await restart(shared)
+            waiting = asyncio.ensure_future(two.run(search))
+            await asyncio.sleep(60.0)
+            assert not CALLS
+            two.resume()
+            assert await waiting == "found"
+
+
+@virtual
+async def test_what_was_said_last_counts_though_not_all_have_heard_it() -> None:
+    async with world(Quota("api", concurrency=2)) as shared:
+        one, two = [await shared.client(name).start() for name in ("one", "two")]
+        for _ in range(5):
+            one.pause()
+            await settle()
+        shared.kill_owner()
+        shared.line_of(two).is_cut = True
+        shared.start_owner()
+        await asyncio.sleep(2.0)
+        shared.line_of(one).is_cut = True  # it has resumed, and does not hear of what comes
+        shared.line_of(two).is_cut = False
+        await asyncio.sleep(3.0)
+        two.resume()
+        await settle()
+        shared.kill_owner()
+        shared.line_of(one).is_cut = False
+        shared.start_owner()
+        await asyncio.sleep(5.0)
+        assert await one.run(search) == "found"
+        await one.aclose()
+        await two.aclose()
