@@ -291,7 +291,7 @@ def _line_error(ray: Any, error: Exception) -> LineError:
     lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # in between is the traceback there
     died = isinstance(error, ray.exceptions.ActorDiedError)
-    return LineError(text, gone=died, for_good=died)
+    return LineError(text, gone=died, for_good=died, unmade=died and error.actor_init_failed)
 
 
 async def off_loop(work: Callable[[], Any]) -> Any:
