@@ -35,7 +35,9 @@ class Unmade:
 
     def __getattr__(self, name: str) -> Any:
         async def call(*_: Any) -> None:
-            raise Died("The actor died because of an error raised in its creation task\nNo module named 'only_here'")
+            raise Died(
+                "The actor died because of an error raised in its \x1b[36mcreation\x1b[39m task\nNo module named 'only_here'"
+            )
 
         return SimpleNamespace(remote=call)
 
@@ -123,7 +125,7 @@ async def test_what_an_actor_cannot_import_is_a_fault_of_the_declaration(
 ) -> None:
     unmade = Unmade()
     monkeypatch.setattr(ray, "remote", lambda _kind: unmade)
-    with pytest.raises(ConfigurationError, match="cannot be made.*No module named 'only_here'"):
+    with pytest.raises(ConfigurationError, match=r"cannot be made.*its creation task .*No module named 'only_here'"):
         await make(replace(PLAN, nodes=None))
     assert ray.killed == [unmade]
     assert not ray.is_up

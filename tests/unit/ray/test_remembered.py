@@ -89,7 +89,7 @@ async def test_what_a_server_asks_for_is_obeyed_by_the_next_owner() -> None:
         await one.aclose()
         await restart(shared)
         assert await two.run(search) == "found"
-        assert CALLS == [pytest.approx(before_s + 100.0, abs=0.01)]
+        assert [pytest.approx(before_s + 100.0, abs=0.01)] == CALLS
         await two.aclose()
 
 
