@@ -39,7 +39,7 @@ class _Link:
     Attributes:
         epoch: of the owner.
         session: its name there.
-        beat_s: for how long one exchange listens, and how long an answer may take beyond what was asked for.
+        beat_s: for how long one exchange listens at most, and how long an answer may take beyond what was asked for.
         sent: the number of the last command that some frame has carried.
         exchanging: how many exchanges with commands are out.
         listening: whether one that listens is out.
@@ -323,7 +323,11 @@ class Pump:
             self._spawn(self._exchange(link, self._frame(link, first, commands, 0.0)))
         if not link.listening and self._emptied is None:
             link.listening = True
-            self._spawn(self._exchange(link, self._frame(link, first, (), link.beat_s)))
+            self._spawn(self._exchange(link, self._frame(link, first, (), self._listen_s(link))))
+
+    def _listen_s(self, link: _Link) -> float:
+        """Return for how long to listen: shorter when an answer is due, as after a stop of this process."""
+        return min(link.beat_s, max(_SHORT_S, (self._until_s - self._now()) / 4))
 
     def _frame(self, link: _Link, first: int, commands: tuple[Command, ...], wait_s: float) -> ClientFrame:
         return ClientFrame(link.epoch, link.session, first, commands, self._receiver.upto, wait_s)

@@ -35,9 +35,7 @@ class Unmade:
 
     def __getattr__(self, name: str) -> Any:
         async def call(*_: Any) -> None:
-            raise Died(
-                "The actor died because of an error raised in its \x1b[36mcreation\x1b[39m task\nNo module named 'only_here'"
-            )
+            raise Died("because of an error raised in its \x1b[36mcreation\x1b[39m task\nNo module named 'only_here'")
 
         return SimpleNamespace(remote=call)
 
