@@ -144,6 +144,17 @@ class SharedWorld:
         await starting
         host.agent = agent
 
+    async def kill_agent(self, name: str) -> bool:
+        """Let an agent die, without a word to the owner, and what it had with it; return whether there was one."""
+        host = self.agents[name]
+        agent, host.agent = host.agent, None
+        if agent is None:
+            return False
+        self.lines[name].is_cut = True
+        host.lose_calls()
+        await agent.aclose()
+        return True
+
     @asynccontextmanager
     async def stopped(self, name: str) -> AsyncIterator[None]:
         """Let the owner, or the agent of a node, be stopped meanwhile, as by SIGSTOP."""

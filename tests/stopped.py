@@ -1,4 +1,4 @@
-"""Parts of a test that can be stopped as processes can, by SIGSTOP: time goes on, and nothing of them runs meanwhile."""
+"""Parts of a test that can be stopped as processes are by SIGSTOP: time goes on, and nothing of them runs meanwhile."""
 
 from __future__ import annotations
 

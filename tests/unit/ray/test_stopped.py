@@ -1,4 +1,4 @@
-"""An owner, or an agent, that is stopped by SIGSTOP and goes on later: what happens is bounded, and nothing is twice."""
+"""An owner, or an agent, that is stopped by SIGSTOP and goes on: what happens is bounded, and nothing is twice."""
 
 from __future__ import annotations
 
