@@ -18,7 +18,7 @@ from arl_tangram.context import runtime_var
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import OWNER, random_ways, straight
-from shared_world import SharedWorld
+from shared_world import Line, SharedWorld
 from stopped import StoppableLoop
 from virtual_time import run_virtually
 
@@ -147,11 +147,6 @@ async def play(
         lines = [*world.lines.values(), *(world.line_of(tg) for tg in tgs)]
         for line in lines:
             line.way = random_ways(chance, loss=loss)
-
-        async def start_agent(name: str, after_s: float) -> None:
-            await asyncio.sleep(after_s)
-            await world.start_agent(name)
-
         for what, which, how_s in [*BUSY, ("wait", 0, 1.0), *steps]:
             if what == "call":
                 kind = which if has_nodes else which % 3
@@ -163,21 +158,15 @@ async def play(
             elif what == "wait":
                 await asyncio.sleep(how_s)
             elif what == "cut":
-                line = world.line_of(tgs[which % clients])
-                line.is_cut = True
-
-                async def mend(line: Any = line, how_s: float = how_s) -> None:
-                    await asyncio.sleep(how_s)
-                    line.is_cut = False
-
-                mending.append(asyncio.ensure_future(mend()))
+                mending.append(asyncio.ensure_future(cut(world.line_of(tgs[which % clients]), how_s)))
+                await asyncio.sleep(0)
             elif what == "kill":
                 world.kill_owner()
                 await asyncio.sleep(how_s)
                 world.start_owner()
             elif what == "kill agent" and has_nodes:
                 if await world.kill_agent("ab"[which]):
-                    mending.append(asyncio.ensure_future(start_agent("ab"[which], how_s)))
+                    mending.append(asyncio.ensure_future(start_agent(world, "ab"[which], how_s)))
             elif what == "stop":
                 async with world.stopped((OWNER, *CORES)[which]):
                     await asyncio.sleep(how_s)
@@ -192,6 +181,17 @@ async def play(
         await world.check_idle()
         for tg in tgs:
             assert await tg.run(search, 1.0) == "done"
+
+
+async def cut(line: Line, for_s: float) -> None:
+    line.is_cut = True
+    await asyncio.sleep(for_s)
+    line.is_cut = False
+
+
+async def start_agent(world: SharedWorld, name: str, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    await world.start_agent(name)
 
 
 def check(calls: list[asyncio.Task[str]], cancelled: set[asyncio.Task[str]], *, is_quiet: bool) -> None:

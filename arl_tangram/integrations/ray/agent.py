@@ -113,7 +113,7 @@ class NodeAgent:
         except BaseException:
             await self.aclose()
             raise
-        self._shape = welcome.shape
+        self._shape = self._pump.known = welcome.shape
         if self._cpu is not None:
             self._room = Room(self._cpu, welcome.lease_s)
         if self._gpu is not None:
@@ -202,7 +202,7 @@ class NodeAgent:
             case Roster(sessions):
                 self._roster = sessions
             case Reshaped(shape):
-                self._shape = shape
+                self._shape = self._pump.known = shape
             case Remember(kept):
                 self._kept = (kept, self._now_s())
             case Take() if self._seats is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import arl_tangram
 from arl_tangram import errors
 from arl_tangram.errors import TangramError, VersionMismatchError
-from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Welcome
+from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Shape, Welcome
 
 
 def greeting(
@@ -26,6 +26,7 @@ def greeting(
     epoch: str | None = None,
     session: str | None = None,
     resume: Resume | None = None,
+    known: Shape | None = None,
 ) -> dict[str, Any]:
     """Return a greeting.
 
@@ -36,6 +37,7 @@ def greeting(
         epoch: of the owner whose session is resumed; None to begin anew.
         session: its name there, which it keeps.
         resume: what is held there.
+        known: what there was, as it was told last; of use to an owner that was started again, if nothing is resumed.
     """
     return {
         **about,
@@ -48,6 +50,7 @@ def greeting(
         "epoch": epoch,
         "session": session,
         "resume": None if resume is None else pickle.dumps(resume),
+        "known": None if known is None else pickle.dumps(known),
     }
 
 
@@ -69,6 +72,12 @@ def resume_of(message: Mapping[str, Any]) -> Resume | None:
     """Return what a greeting of the same version says to hold; None if it begins anew."""
     resume: Resume | None = None if message["resume"] is None else pickle.loads(message["resume"])
     return resume
+
+
+def known_of(message: Mapping[str, Any]) -> Shape | None:
+    """Return what a greeting of the same version knows of what there was."""
+    shape: Shape | None = None if message["known"] is None else pickle.loads(message["known"])
+    return shape
 
 
 def welcome_answer(welcome: Welcome) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from arl_tangram.integrations.ray.endings import Endings
 from arl_tangram.integrations.ray.greeting import (
     NotYetError,
     check_versions,
+    known_of,
     not_yet_answer,
     refusal_answer,
     resume_of,
@@ -49,6 +50,7 @@ from arl_tangram.integrations.ray.wire import (
     OwnerFrame,
     Resume,
     SessionEnded,
+    Shape,
     Welcome,
 )
 from arl_tangram.integrations.ray.wire import Roster as RosterTold
@@ -112,6 +114,8 @@ class Owner:
         self._sessions = 0
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
+        self._known: Shape | None = None
+        """What somebody knows who was cut off from an earlier owner, before there is a scheduler."""
         if restarted:
             self._recovering = self._new_recovering()
 
@@ -153,6 +157,8 @@ class Owner:
         resume = resume_of(message)
         if resume is not None:
             return self._resumed(message, resume)
+        if self._decider is None:
+            self._known = known_of(message) or self._known
         if message["kind"] == NODE:
             return self._begin_node(message)
         await self._until_recovered()
@@ -226,9 +232,12 @@ class Owner:
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            self._decider = self._keeper.decider = self._new_decider()
+            known = self._known
+            decider = self._new_decider(None if known is None else self._nodes.add_lost(known))
+            decider.keep_version(0 if known is None else known.version)
+            self._decider = self._keeper.decider = decider
             self._keeper.begun()
-            self._decider.reshape()  # so that each node can tell another owner of all nodes
+            decider.reshape()  # so that each node can tell another owner of all nodes
         return self._decider
 
     def _recovered(self) -> None:
@@ -245,8 +254,7 @@ class Owner:
 
     def _take_over(self, recovering: Recovering) -> None:
         """Let a new scheduler hold what is held."""
-        recovering.add_lost_nodes()
-        decider = self._new_decider(recovering.order())
+        decider = self._new_decider(recovering.add_lost_nodes())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
         self._keeper.begun()

@@ -19,7 +19,7 @@ from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, Ta
 from arl_tangram.integrations.ray.greeting import NotYetError, greeting, read_answer
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
-from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
+from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Shape, Welcome
 
 WINDOW = 2
 """Exchanges with commands that may be out at a time."""
@@ -57,6 +57,9 @@ class _Link:
 
 class Pump:
     """The session of this process with the owner; all of it on one event loop.
+
+    Attributes:
+        known: what there is, as it was told last; an owner that was started again may know of nothing.
 
     Args:
         line: the way to the owner.
@@ -105,6 +108,7 @@ class Pump:
         self._short = 0
         self._trouble = "no answer"
         self._dead: TangramError | None = None
+        self.known: Shape | None = None
         self._emptied: asyncio.Future[None] | None = None
 
     async def open(self, on_wait: Callable[[NotYetError], None] | None = None) -> Welcome:
@@ -202,7 +206,7 @@ class Pump:
     def _greeting(self, **resumed: Any) -> dict[str, Any]:
         """Return a new greeting."""
         self._turn += 1
-        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, **resumed)
+        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, known=self.known, **resumed)
 
     async def _join(self, before: _Link | None = None, resume: Resume | None = None, *, pause_s: float = 0.0) -> None:
         """Begin a session after another one, and a pause."""

@@ -165,16 +165,9 @@ class Recovering:
         """Whether nobody has come that knew the owner before: nobody holds anything."""
         return self._shape is None
 
-    def order(self) -> tuple[str, ...]:
-        """Return the names of nodes in the order that sessions know."""
-        return () if self._shape is None else tuple(offer.name for offer in self._shape.nodes)
-
-    def add_lost_nodes(self) -> None:
-        """Let nodes that have not come back be lost ones, so that dimensions stay where they were."""
-        if self._shape is not None:
-            for offer in self._shape.nodes:
-                if self._nodes.find(offer.name) is None:
-                    self._nodes.add(offer, None)
+    def add_lost_nodes(self) -> tuple[str, ...]:
+        """Let nodes that have not come back be lost ones; return the names of all in the order that sessions know."""
+        return () if self._shape is None else self._nodes.add_lost(self._shape)
 
     def finish(self, decider: Decider, make: Callable[[Session], Holdings]) -> None:
         """Let a new scheduler hold what is held, and do what was said since.

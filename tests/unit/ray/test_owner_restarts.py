@@ -222,3 +222,25 @@ async def test_a_recovery_that_does_not_end_is_not_waited_for_without_bound() ->
         shared.kill_owner()
         shared.start_owner()
         await one.aclose()
+
+
+@virtual
+async def test_a_node_that_is_away_while_all_others_begin_anew_is_one_of_the_next_owner() -> None:
+    async with world() as shared, shared.client() as tg:
+        await settle(200)
+        lines = [shared.line_of(tg), shared.lines["a"]]
+        await shared.kill_agent("b")
+        for line in lines:
+            line.is_cut = True
+        shared.kill_owner()
+        shared.start_owner()
+        await asyncio.sleep(100.0)  # nobody who knew the owner before is there in time
+        for line in lines:
+            line.is_cut = False
+        await asyncio.sleep(10.0)
+        assert await tg.run(search, 1.0) == "found"
+        shape = tg._dispatcher().shape
+        assert ([offer.name for offer in shape.nodes], shape.lost) == (["a", "b"], (1,))
+        await shared.start_agent("b")
+        await settle(200)
+        assert tg._dispatcher().shape.lost == ()
