@@ -244,3 +244,33 @@ async def test_a_node_that_is_away_while_all_others_begin_anew_is_one_of_the_nex
         await shared.start_agent("b")
         await settle(200)
         assert tg._dispatcher().shape.lost == ()
+
+
+@virtual
+async def test_what_a_client_says_while_another_is_waited_for_is_done_at_the_end() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        ends, goes_on = asyncio.ensure_future(one.run(search, 10.0)), asyncio.ensure_future(two.run(search, 500.0))
+        await settle()
+        shared.line_of(two).is_cut = True
+        shared.kill_owner()
+        shared.start_owner()
+        await asyncio.sleep(5.0)
+        begins = asyncio.ensure_future(one.run(search, 1.0))
+        withdrawn = asyncio.ensure_future(one.run(search, 1.0))
+        await asyncio.sleep(2.0)
+        withdrawn.cancel()
+        assert await ends == "found"
+        recovering = shared.owner._recovering
+        assert recovering is not None
+        await asyncio.sleep(1.0)
+        said = [type(command).__name__ for held in recovering._clients.values() for command in held.said]
+        assert [name for name in said if name != "Ended"] == ["Submit", "Submit", "Withdraw", "Finish"]
+        shared.line_of(two).is_cut = False
+        await asyncio.sleep(5.0)
+        assert await begins == "found"
+        await settle()
+        state = shared.statistics()
+        assert (state.running, state.waiting) == (1, 0)
+        goes_on.cancel()
+        await asyncio.wait([goes_on])
+        await shared.check_idle()

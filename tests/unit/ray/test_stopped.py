@@ -8,8 +8,16 @@ from collections.abc import Sequence
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import InfrastructureError, LeaseLostError, NodeLostError, OwnerLostError, Quota, current_sandbox
+from arl_tangram import (
+    InfrastructureError,
+    LeaseLostError,
+    NodeLostError,
+    OwnerLostError,
+    Quota,
+    current_sandbox,
+)
 from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.testing import FakeGpuPool, FakeService
 from lossy_lines import OWNER
 from shared_world import SharedWorld, settle
 from stopped import stoppable
@@ -49,6 +57,11 @@ async def search(for_s: float) -> str:
 async def work(for_s: float) -> str:
     await current_sandbox().exec(["sleep", f"{for_s}"])
     return "done"
+
+
+@tangram.action(service="judge")
+async def judge() -> None:
+    await tangram.current_service().call("x")
 
 
 async def rollout(tg: Shared, *for_s: float) -> str:
@@ -182,6 +195,24 @@ async def test_an_agent_that_was_given_up_and_goes_on_is_used_again() -> None:
         await asyncio.sleep(10.0)
         await settle()
         assert await rollout(tg, 1.0) == "done"
+        await shared.check_idle()
+
+
+@stoppable
+async def test_who_uses_a_service_on_a_node_whose_agent_is_stopped_is_told() -> None:
+    async def slow(_: str) -> None:
+        await asyncio.sleep(500.0)
+
+    nodes = {"g": [FakeGpuPool(FakeService("judge", on_call=slow))]}
+    async with SharedWorld(nodes=nodes, lease_s=LEASE_S) as shared, shared.client() as tg:
+        calling = asyncio.ensure_future(tg.run(judge))
+        await asyncio.sleep(5.0)
+        before_s = time()
+        async with shared.stopped("g"):
+            with pytest.raises(NodeLostError, match="node 'g' is lost"):
+                await calling
+            assert time() - before_s < SILENT_S + 2
+        await asyncio.sleep(60.0)
         await shared.check_idle()
 
 
