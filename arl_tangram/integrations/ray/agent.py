@@ -59,6 +59,7 @@ _logger = logging.getLogger(__name__)
 class _Tenant:
     going: Going
     tenancy: Tenancy | None
+    look: asyncio.TimerHandle
 
 
 class NodeAgent:
@@ -88,6 +89,7 @@ class NodeAgent:
         self._tenants: dict[str, _Tenant] = {}
         self._tenancies = 0
         self._ended: dict[str, None] = {}
+        self._lease_s = 0.0
         self._is_ready = False
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._clearing: asyncio.Task[None] | None = None
@@ -114,6 +116,7 @@ class NodeAgent:
             await self.aclose()
             raise
         self._shape = self._pump.known = welcome.shape
+        self._lease_s = welcome.lease_s
         if self._cpu is not None:
             self._room = Room(self._cpu, welcome.lease_s)
         if self._gpu is not None:
@@ -156,8 +159,17 @@ class NodeAgent:
             if self._cpu is not None and self._room is not None:
                 self._tenancies += 1
                 tenancy = Tenancy(session, self._tenancies, self._cpu, self._room, self._spool)
-            tenant = self._tenants[session] = _Tenant(Going(), tenancy)
+            look = asyncio.get_running_loop().call_later(2 * self._lease_s, self._look_for, session, context=Context())
+            tenant = self._tenants[session] = _Tenant(Going(), tenancy, look)
         return tenant
+
+    def _look_for(self, session: str) -> None:
+        """End what a session has here of which the owner has not told in all the time: it was over already.
+
+        That is a call that was on its way for long, and has found another agent.
+        """
+        if self._roster is not None and session not in self._roster and session not in self._ending:
+            self._end_session(session)
 
     def _do(self, tenant: _Tenant, request: AgentCall) -> Awaitable[AgentReply]:
         given, what = request.arguments, request.what
@@ -275,6 +287,7 @@ class NodeAgent:
         if self._seats is not None:
             self._seats.end_session(session)
         if tenant is not None:
+            tenant.look.cancel()
             if tenant.tenancy is not None:
                 await asyncio.gather(tenant.tenancy.end(), tenant.going.end(error))
             else:

@@ -36,7 +36,7 @@ class Nodes:
     """All nodes.
 
     Args:
-        first_lease: leases of seats have greater numbers than this, and than those of other owners.
+        first_lease: where the numbers of leases of seats begin; no other owner has the same.
     """
 
     def __init__(self, first_lease: int = 0) -> None:

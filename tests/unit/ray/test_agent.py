@@ -174,6 +174,23 @@ async def test_a_session_that_is_ended_twice_is_said_to_be_only_when_it_is() -> 
 
 
 @virtual
+async def test_what_came_for_a_session_that_the_owner_has_ended_before_does_not_stay() -> None:
+    pool, owner = SlowPool(cores=4), ScriptedOwner(lease_s=LEASE_S)
+    async with node(pool, owner=owner) as (_, host, shape):
+        old, new = [await busy(cores_at(host, shape, session)) for session in ("client-1", "client-2")]
+        owner.tell(Roster(("client-2",)))
+        await asyncio.sleep(2 * LEASE_S + 5)
+        assert len(pool.made.sandboxes) == 1
+        assert pool.made.milli_free == 3000
+        with pytest.raises(LeaseLostError):
+            await old
+        assert not new.done()
+        owner.tell(EndSession("client-2"))
+        with pytest.raises(LeaseLostError):
+            await new
+
+
+@virtual
 async def test_a_node_that_is_cut_off_ends_all_and_is_offered_anew() -> None:
     owner, pool = ScriptedOwner(LEASE_S), SlowPool()
     async with node(pool, owner=owner) as (_, host, shape):
