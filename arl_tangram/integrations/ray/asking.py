@@ -8,7 +8,8 @@ from typing import Any
 
 from arl_tangram.errors import GroupCancelledError, UsageError
 from arl_tangram.integrations.ray.decider import Decider
-from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.holding import Held
+from arl_tangram.integrations.ray.holdings import Holdings
 
 LONGEST_S = 15.0
 """Beyond the grace time of bodies, for a cancelled group to be ended."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arl_tangram.integrations.ray.holdings import Held, Holdings
+from arl_tangram.integrations.ray.holding import Held
+from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.nodes import Nodes
 from arl_tangram.integrations.ray.wire import EndSession, Roster
 

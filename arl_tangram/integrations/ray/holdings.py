@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import (
     InfrastructureError,
     NestedActionError,
-    NodeLostError,
     NoTrajectoryError,
-    OwnerLostError,
     TangramError,
 )
 from arl_tangram.integrations.ray.answers import of_the_library
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
-from arl_tangram.integrations.ray.charges import Charges, counted
+from arl_tangram.integrations.ray.declared import Declared
+from arl_tangram.integrations.ray.holding import Held, NodesTold
 from arl_tangram.integrations.ray.judging import Judging
 from arl_tangram.integrations.ray.memory import Memory
+from arl_tangram.integrations.ray.spending import Spending
 from arl_tangram.integrations.ray.wire import (
     Admitted,
     Called,
@@ -40,7 +38,6 @@ from arl_tangram.integrations.ray.wire import (
     Pause,
     Reclaim,
     Refused,
-    Resume,
     Resumed,
     Said,
     SendBack,
@@ -49,88 +46,18 @@ from arl_tangram.integrations.ray.wire import (
     Withdraw,
 )
 from arl_tangram.model.events import ActionEnded
-from arl_tangram.model.gpu import Seat
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 _MOST_PAST = 4096
 _logger = logging.getLogger(__name__)
 
 
-class NodesTold(Protocol):
-    """The nodes: which are lost, and who tells the one with the GPUs of seats, in the order of decisions."""
-
-    def loss_of(self, number: int) -> NodeLostError | None:
-        """Return why nothing can be on a node with cores, by its number; None if it can."""
-        ...
-
-    def taken(self, session: str, seat: Seat) -> int:
-        """A seat was granted; return the number of its lease."""
-        ...
-
-    def dropped(self, lease: int) -> None:
-        """A call with a seat has ended, or waits again."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """A call or a trajectory of a client, while it waits or holds something; a `Waiter`.
-
-    Attributes:
-        local: its id at the client.
-        pending: what the scheduler was given, with the owner's id.
-        group: of a trajectory.
-        is_trajectory: whether it is one.
-        running: the call with its units; None while it waits.
-        is_admitted: whether it is a trajectory that holds what it asked for.
-        lease: the number of its seat, if it has one.
-        on_end: is called when it does not hold anything any more.
-        asked: of a call that was taken over, what it was granted, as the scheduler has it without rates and budgets.
-        settled: what it counts for, by dimension, of those rates and budgets that it has settled.
-    """
-
-    of: Holdings
-    local: int
-    pending: PendingAction
-    is_trajectory: bool = False
-    group: str | None = None
-    running: RunningAction | None = None
-    is_admitted: bool = False
-    lease: int = 0
-    on_end: Callable[[], None] | None = None
-    asked: Demand | None = None
-    settled: dict[int, int] = field(default_factory=dict[int, int])
-
-    def granted_units(self) -> dict[int, int]:
-        """Return what a call was granted, by dimension, but for its elastic one."""
-        assert self.running is not None
-        return dict((self.asked or self.running.pending.demand).fixed)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits, and so holds nothing."""
-        return self.running is None and not self.is_admitted
-
-    def granted(self, running: RunningAction | None) -> None:
-        """Tell the client that it has its units."""
-        self.of.granted(self, running)
-
-    def expired(self) -> None:
-        """Tell the client that its time to wait is over."""
-        self.of.forget(self)
-        self.of.tell(Expired(self.local))
-
-    def failed(self, error: Exception) -> None:
-        """Tell the client why it does not get anything."""
-        self.of.forget(self)
-        self.of.refuse(self.local, self.pending.demand, error)
-
-    def shut_down(self) -> None:
-        """Nothing: who closes an owner ends its sessions."""
-
-
 class Holdings:
     """What one client has.
+
+    Attributes:
+        demands: what it has declared.
+        spending: what its calls took of rates and budgets.
 
     Args:
         session: its name.
@@ -160,19 +87,25 @@ class Holdings:
         self._dispatcher = dispatcher
         self._nodes = nodes
         self._why = why
-        self._interned = interned
         self._breakers = breakers
         self._judging = None if breakers is None else Judging(breakers)
-        self._demands: dict[int, Demand] = {}
+        self.demands = Declared(interned, len(dispatcher.topology.dimensions), nodes.loss_of)
         self._held: dict[int, Held] = {}
         self._past: dict[int, int] = {}
         self._memory = memory
-        self._charges = Charges()
-        self._has_left = False
+        self.spending = Spending(dispatcher, memory)
 
     def all(self) -> list[Held]:
         """Return all that waits or holds something."""
         return list(self._held.values())
+
+    def hold(self, held: Held) -> None:
+        """Something waits, or holds something, from now on."""
+        self._held[held.local] = held
+
+    def know(self, local: int, number: int) -> None:
+        """What has this id at the client has, or had, that one here."""
+        self._past[local] = number
 
     def take(self, command: Command) -> None:
         """Do what the client says; what it says of something that is over already changes nothing."""
@@ -182,7 +115,7 @@ class Holdings:
             if not isinstance(error, TangramError):
                 _logger.exception("%s of %s failed", command, self.session)
             if isinstance(command, Submit | Open):
-                self.refuse(command.id, self._demands.get(command.demand), error)
+                self.refuse(command.id, self.demands.find(command.demand), error)
 
     def refuse(self, local: int, demand: Demand | None, error: Exception) -> None:
         """Tell the client that a call or a trajectory does not get anything, and why."""
@@ -191,8 +124,8 @@ class Holdings:
     def _take(self, command: Command) -> None:  # noqa: PLR0912 - one line for each
         dispatcher = self._dispatcher
         match command:
-            case Declare(number, demand):
-                self._declare(number, demand)
+            case Declare():
+                self.demands.declare(command)
             case Submit():
                 self._submit(command)
             case Open():
@@ -203,21 +136,21 @@ class Holdings:
                 if (held := self._held.get(local)) is not None and held.is_admitted:
                     self._close(held)
             case Finish(local, ran_s, unused):
-                if (held := self._running(local)) is not None:
+                if (held := self.running(local)) is not None:
                     self._is_to_be_judged(held)
                     self._finish(held, ran_s, unused=unused)
             case SendBack(local):
-                if (held := self._running(local)) is not None:
+                if (held := self.running(local)) is not None:
                     self._is_to_be_judged(held)
                     self._send_back(held)
             case Lend(local, cores):
-                if (held := self._running(local)) is not None:
+                if (held := self.running(local)) is not None:
                     dispatcher.lend(held.pending.id, cores=cores)
             case Reclaim(local, number):
-                if (held := self._running(local)) is not None:
+                if (held := self.running(local)) is not None:
                     self.reclaim(held, number)
             case Settle(local, amounts):
-                if (held := self._running(local)) is not None:
+                if (held := self.running(local)) is not None:
                     held.settled.update(amounts)
                     dispatcher.settle(held.pending.id, amounts)
             case Pause(dimension, for_s):
@@ -234,27 +167,16 @@ class Holdings:
 
     # What waits.
 
-    def _declare(self, number: int, demand: Demand) -> None:
-        if _is_within(demand, len(self._dispatcher.topology.dimensions)):
-            self._demands[number] = self._interned(demand)
-        else:
-            self._demands.pop(number, None)
-
-    def _demand(self, number: int) -> Demand:
-        if (demand := self._demands.get(number)) is None:
-            raise OwnerLostError("the pools of the shared runtime are others than those that this was asked of")
-        return demand
-
     def _submit(self, command: Submit) -> None:
         dispatcher, trajectory, parent = self._dispatcher, None, None
-        demand = self._demand(command.demand)
+        demand = self.demands.get(command.demand)
         if command.trajectory is not None:
             within = self._held.get(command.trajectory)
             if within is None or not within.is_admitted:
                 raise NoTrajectoryError(f"{demand.name} was called in a trajectory that is not open")
             trajectory = within.pending.id
         if command.parent is not None:
-            caller = self._running(command.parent)
+            caller = self.running(command.parent)
             if caller is None:
                 raise NestedActionError(f"{demand.name} was called by an action that has ended")
             parent = caller.pending.id
@@ -274,28 +196,14 @@ class Holdings:
             raise error
         held = Held(self, command.id, pending)
         dispatcher.submit(pending, held)
-        self._held[command.id] = held
+        self.hold(held)
 
     def _open(self, command: Open) -> None:
-        demand = self._where_it_can_be(self._demand(command.demand))
+        demand = self.demands.where_it_can_be(self.demands.get(command.demand))
         pending = PendingAction(self._id(command.id), demand, self._dispatcher.now_s() - command.age_s)
         held = Held(self, command.id, pending, is_trajectory=True, group=command.group)
         self._dispatcher.open(pending, held, group=command.group)
-        self._held[command.id] = held
-
-    def _where_it_can_be(self, demand: Demand) -> Demand:
-        """Leave out the lost nodes for a trajectory that holds nothing: no pause of what these have keeps it out.
-
-        Raises:
-            NodeLostError: no other node can have it.
-        """
-        losses = [None if place.dimensions else self._nodes.loss_of(place.node or 0) for place in _places(demand)]
-        if not any(losses):
-            return demand
-        places = tuple(place for place, loss in zip(_places(demand), losses, strict=True) if loss is None)
-        if not places:
-            raise next(filter(None, losses))
-        return places[0] if len(places) == 1 else replace(demand, places=places)
+        self.hold(held)
 
     def _id(self, local: int) -> int:
         """Return the id of a call here; one that is tried again has the one that it had, and so its place."""
@@ -334,9 +242,20 @@ class Holdings:
         place = next((n for n, one in enumerate(demand.places) if (one.keys, one.node) == of), None)
         self.tell(Granted(held.local, waited_s, place, running.units, running.expected_s, running.seat, held.lease))
 
+    def expired(self, held: Held) -> None:
+        """Tell the client that the time to wait of a call is over."""
+        self.forget(held)
+        self.tell(Expired(held.local))
+
+    def failed(self, held: Held, error: Exception) -> None:
+        """Tell the client why a call or a trajectory does not get anything."""
+        self.forget(held)
+        self.refuse(held.local, held.pending.demand, error)
+
     # What runs.
 
-    def _running(self, local: int) -> Held | None:
+    def running(self, local: int) -> Held | None:
+        """Return a call that runs, by its id at the client; None if it does not."""
         held = self._held.get(local)
         return None if held is None or held.running is None else held
 
@@ -346,27 +265,11 @@ class Holdings:
         if unused:
             dispatcher.unused(held.pending.id)
         else:
-            self._charge(held)
+            self.spending.ended(held)
         self.forget(held)
         dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
         if self._judging is not None and held.running is not None:
             self._judging.ended(held.local, held.running)
-
-    def _charge(self, held: Held) -> None:
-        """Remember what a call that ends has taken of rates and budgets, as of now what goes beyond its grant."""
-        assert held.running is not None
-        now_s, dimensions = self._dispatcher.now_s(), self._dispatcher.topology.dimensions
-        for index, granted, beyond in counted(held.granted_units(), held.settled):
-            for units, at_s in ((granted, held.running.started_at_s), (beyond, now_s)):
-                if self._has_left:
-                    self._memory.charge(index, units, at_s)
-                else:
-                    self._charges.add(index, dimensions[index], units, at_s, now_s)
-
-    def leave(self) -> None:
-        """The client is gone: what it took of rates and budgets, nobody else knows."""
-        self._has_left = True
-        self._charges.move(self._memory.charge, self._dispatcher.now_s())
 
     def _send_back(self, held: Held) -> None:
         self._drop(held)
@@ -413,7 +316,7 @@ class Holdings:
         for held in self.all():
             if held.waits and not held.is_trajectory and concerns(held.pending.demand):
                 self._dispatcher.withdraw(held.pending.id)
-                held.failed(error())
+                self.failed(held, error())
 
     def _note(self, command: Ended) -> None:
         """Take down the measurements of a call, in the owner's ids and time."""
@@ -428,51 +331,6 @@ class Holdings:
     def _known(self, local: int) -> int | None:
         held = self._held.get(local)
         return self._past.get(local) if held is None else held.pending.id
-
-    # After another owner.
-
-    def adopt(self, resume: Resume, ids: Mapping[int, int], running: Mapping[int, RunningAction]) -> None:
-        """Take over what the scheduler holds again for this client.
-
-        Args:
-            resume: what the client has told.
-            ids: those of the owner, by the client's.
-            running: the calls that run, by the owner's ids.
-        """
-        for trajectory in resume.trajectories:
-            asked = trajectory.open
-            if (number := ids.get(asked.id)) is None:
-                continue
-            if trajectory.closing:
-                self._past[asked.id] = number
-                continue
-            pending = PendingAction(number, self._demands[asked.demand], self._dispatcher.now_s() - asked.age_s)
-            held = Held(self, asked.id, pending, is_trajectory=True, group=asked.group, is_admitted=True)
-            self._held[asked.id] = held
-        for call in resume.running:
-            number = ids.get(call.submit.id)
-            if number is not None and number in running:
-                again = running[number]
-                demand = self._demands[call.submit.demand]
-                taken = demand if call.place is None else demand.places[call.place]
-                held = Held(self, call.submit.id, again.pending, running=again, asked=taken)
-                held.settled.update(call.settled)
-                self._held[call.submit.id] = held
-        now_s = self._dispatcher.now_s()
-        for index, units, age_s in resume.charges:
-            self._charges.add(index, self._dispatcher.topology.dimensions[index], units, now_s - age_s, now_s)
-
-    def wait_again(self, number: int, item: Submit | Open) -> None:
-        """Let a call or a trajectory wait that waited, under a number of the owner."""
-        self._past[item.id] = number
-        self.take(item)
-
-    def reclaim_again(self, resume: Resume) -> None:
-        """Let calls have back what they have lent, as they wait for it."""
-        for call in resume.running:
-            held = self._running(call.submit.id)
-            if held is not None and call.reclaim is not None:
-                self.reclaim(held, call.reclaim)
 
     # Its end.
 
@@ -500,17 +358,6 @@ class Holdings:
         for held in list(self._held.values()):
             if held.is_admitted:
                 self._close(held)
-
-
-def _places(demand: Demand) -> tuple[Demand, ...]:
-    return demand.places or (demand,)
-
-
-def _is_within(demand: Demand, dimensions: int) -> bool:
-    """Whether a demand asks for nothing beyond so many dimensions."""
-    asked = [index for place in _places(demand) for index, _ in place.fixed]
-    asked += [place.elastic for place in _places(demand) if place.elastic is not None]
-    return demand.dimensions >> dimensions == 0 and all(0 <= index < dimensions for index in asked)
 
 
 def _told(error: Exception) -> TangramError:

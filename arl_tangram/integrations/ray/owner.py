@@ -388,7 +388,7 @@ class Owner:
             self._recovering.left(session.name)
         else:
             holdings = self._holdings.pop(session.name)
-            holdings.leave()
+            holdings.spending.leave()
             self._endings.begin(holdings)
 
     def _session_ended(self, name: str, node: Node) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 
+from arl_tangram.integrations.ray.adopting import adopt, reclaim_again, wait_again
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.nodes import Nodes
@@ -188,15 +189,13 @@ class Recovering:
             )
         made = [make(one.session) for one in told]
         for one, holdings, ids in zip(told, made, rebuilt.ids[: len(told)], strict=True):
-            for declared in one.resume.demands:
-                holdings.take(declared)
-            holdings.adopt(one.resume, ids, rebuilt.running)
+            adopt(holdings, one.resume, ids, rebuilt.running, dispatcher.now_s())
         for held, local, error in rebuilt.refused:
             told[held].session.tell(CalledOff(local, error))
         decider.memory.recall(kept, rebuilt.running.values())
         for held, number, item in rebuilt.waiting:
-            made[held].wait_again(number, item)
+            wait_again(made[held], number, item)
         for one, holdings in zip(told, made, strict=True):
-            holdings.reclaim_again(one.resume)
+            reclaim_again(holdings, one.resume)
             for command in one.said:
                 holdings.take(command)
