@@ -115,7 +115,7 @@ class NodeAgent:
         except BaseException:
             await self.aclose()
             raise
-        self._shape = self._pump.known = welcome.shape
+        self._shape = self._pump.greeter.known = welcome.shape
         self._lease_s = welcome.lease_s
         if self._cpu is not None:
             self._room = Room(self._cpu, welcome.lease_s)
@@ -214,7 +214,7 @@ class NodeAgent:
             case Roster(sessions):
                 self._roster = sessions
             case Reshaped(shape):
-                self._shape = self._pump.known = shape
+                self._shape = self._pump.greeter.known = shape
             case Remember(kept):
                 self._kept = (kept, self._now_s())
             case Take() if self._seats is not None:

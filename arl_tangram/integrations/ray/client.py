@@ -105,7 +105,7 @@ class Shared(Calling):
 
                 return await pump.open(wait)
         except TimeoutError as error:
-            text = f"has not let this client in within {limit_s:.3g} s: {pump.trouble}"
+            text = f"has not let this client in within {limit_s:.3g} s: {pump.greeter.trouble}"
             raise OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}") from error
 
     def _made(self, reached: Reached, welcome: Welcome, pump: Pump) -> Workshop:
@@ -119,7 +119,7 @@ class Shared(Calling):
         assert shape is not None
         here = str(reached.greeting.get("node_id") or "")
         self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape, here=here)
-        self._session, pump.known = (session := welcome.session), shape
+        self._session, pump.greeter.known = (session := welcome.session), shape
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)
@@ -194,7 +194,7 @@ class Shared(Calling):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_shape(self, shape: Shape) -> None:
-        self._pump.known = shape
+        self._pump.greeter.known = shape
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.reshape(shape)

@@ -9,24 +9,23 @@ the owner counts from when it got that one, and longer: so this end lets go befo
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, TangramError
-from arl_tangram.integrations.ray.greeting import NotYetError, greeting, read_answer
+from arl_tangram.integrations.ray.greeter import Greeter, no_owner
+from arl_tangram.integrations.ray.greeting import NotYetError
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
-from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Shape, Welcome
+from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
 
 WINDOW = 2
 """Exchanges with commands that may be out at a time."""
 BEATS = 6
 """How often in a lease an owner that has nothing to say is heard of."""
 _TURNS = 2
-_GREETING_S = 10.0
 _SHORT_S = 0.05
 _GOODBYE_S = 5.0
 _EARLY_S = 0.001
@@ -59,7 +58,7 @@ class Pump:
     """The session of this process with the owner; all of it on one event loop.
 
     Attributes:
-        known: what there is, as it was told last; an owner that was started again may know of nothing.
+        greeter: greets the owner.
 
     Args:
         line: the way to the owner.
@@ -86,8 +85,8 @@ class Pump:
         on_begun: Callable[[Welcome], None] | None = None,
     ) -> None:
         self._on_begun = on_begun
+        self.greeter = Greeter(line, about, now)
         self._line = line
-        self._about = about
         self._on_events = on_events
         self._on_lost = on_lost
         self._resume = resume
@@ -103,12 +102,9 @@ class Pump:
         self._pause: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_flushing = False
-        self._turn = 0
         self._begun_s = 0.0
         self._short = 0
-        self._trouble = "no answer"
         self._dead: TangramError | None = None
-        self.known: Shape | None = None
         self._emptied: asyncio.Future[None] | None = None
 
     async def open(self, on_wait: Callable[[NotYetError], None] | None = None) -> Welcome:
@@ -122,14 +118,9 @@ class Pump:
             ConfigurationMismatchError: it has another configuration.
             OwnerLostError: there is none any more.
         """
-        welcome, sent_s = await self._greet(on_wait=on_wait)
+        welcome, sent_s = await self.greeter.begin(on_wait)
         self._begin(welcome, sent_s)
         return welcome
-
-    @property
-    def trouble(self) -> str:
-        """What is known of why there is no answer, if there is none."""
-        return self._trouble
 
     @property
     def is_over(self) -> bool:
@@ -160,60 +151,15 @@ class Pump:
 
     # To begin a session.
 
-    async def _greet(
-        self,
-        before: _Link | None = None,
-        resume: Resume | None = None,
-        on_wait: Callable[[NotYetError], None] | None = None,
-    ) -> tuple[Welcome, float]:
-        """Greet until there is an answer; return it, and when what it answers was sent.
-
-        Raises:
-            LeaseLostError: nothing can be resumed.
-            TangramError: the owner will have none of us, or there is none any more.
-        """
-        failures = 0
-        epoch, session = (None, None) if before is None else (before.epoch, before.session)
-        message = self._greeting(epoch=epoch, session=session, resume=resume)
-        patience_s = min(_GREETING_S, self._lease_s / 3) if self._lease_s else _GREETING_S
-        while True:
-            sent_s = self._now()
-            try:
-                async with asyncio.timeout(patience_s):
-                    answer = await self._line.hello(message)
-            except (LineError, TimeoutError) as error:
-                if isinstance(error, LineError) and error.for_good:
-                    raise _no_owner(error) from error
-                self._trouble = str(error) or "no answer"
-                await asyncio.sleep(pause_s(failures))
-                failures += 1
-                continue
-            try:
-                welcome = read_answer(answer)
-            except LeaseLostError:  # the answer before was so late that the session has ended already
-                if resume is not None:
-                    raise
-                message = self._greeting()
-                continue
-            except NotYetError as error:
-                self._trouble = str(error)
-                if on_wait is not None:
-                    on_wait(error)
-                continue
-            if self._now() < sent_s + welcome.lease_s / 2:
-                return welcome, sent_s
-
-    def _greeting(self, **resumed: Any) -> dict[str, Any]:
-        """Return a new greeting."""
-        self._turn += 1
-        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, known=self.known, **resumed)
-
     async def _join(self, before: _Link | None = None, resume: Resume | None = None, *, pause_s: float = 0.0) -> None:
         """Begin a session after another one, and a pause."""
         if pause_s:
             await asyncio.sleep(pause_s)
         try:
-            welcome, sent_s = await self._greet(before, resume)
+            if before is None or resume is None:
+                welcome, sent_s = await self.greeter.begin()
+            else:
+                welcome, sent_s = await self.greeter.resume(before.epoch, before.session, resume, self._lease_s)
         except LeaseLostError as error:
             self._lose(error)
         except TangramError as error:
@@ -254,10 +200,10 @@ class Pump:
 
     def _give_up(self) -> None:
         if self._lease_s:
-            text = f"the owner of the shared runtime was not heard of for {self._lease_s:g} s: {self._trouble}"
+            text = f"the owner of the shared runtime was not heard of for {self._lease_s:g} s: {self.greeter.trouble}"
             self._lose(LeaseLostError(text))
         else:
-            text = f"the shared runtime has had no owner for {self._owner_timeout_s:g} s: {self._trouble}"
+            text = f"the shared runtime has had no owner for {self._owner_timeout_s:g} s: {self.greeter.trouble}"
             self._lose(OwnerLostError(text))
 
     def _lose(self, error: TangramError) -> None:
@@ -382,9 +328,9 @@ class Pump:
         if self._link is not link:
             return
         if isinstance(error, LineError) and error.for_good:
-            self._die(_no_owner(error))
+            self._die(no_owner(error))
             return
-        self._trouble = str(error) or "no answer"
+        self.greeter.trouble = str(error) or "no answer"
         link.sent = self._sender.upto
         if self._pause is None:
             self._pause = self._loop.call_later(pause_s(link.failures), self._end_pause, context=Context())
@@ -417,7 +363,3 @@ def _is_back(link: _Link, frame: ClientFrame) -> None:
         link.listening = False
     else:
         link.exchanging -= 1
-
-
-def _no_owner(error: LineError) -> OwnerLostError:
-    return OwnerLostError(f"the shared runtime has no owner any more: {error}")
