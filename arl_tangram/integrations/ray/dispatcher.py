@@ -6,35 +6,28 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 
 from arl_tangram.deciding import Waiter
 from arl_tangram.dispatch import clock_of
-from arl_tangram.errors import InfeasibleError, InfrastructureError, TangramError
+from arl_tangram.errors import InfeasibleError, TangramError
 from arl_tangram.integrations.ray.charges import Charges
 from arl_tangram.integrations.ray.demands import Demands
-from arl_tangram.integrations.ray.gpus import GrantedSeat
 from arl_tangram.integrations.ray.held import HeldHere, charges_of, resume_of
+from arl_tangram.integrations.ray.telling import Telling
 from arl_tangram.integrations.ray.wire import (
-    Admitted,
-    CalledOff,
     Close,
     Command,
     Ended,
     Event,
-    Expired,
     Finish,
-    Granted,
     Kept,
     Lend,
     Open,
     Pause,
     Reclaim,
-    Refused,
     Remember,
     Reshaped,
     Resume,
-    Resumed,
     SendBack,
     Settle,
     Shape,
@@ -43,7 +36,7 @@ from arl_tangram.integrations.ray.wire import (
 )
 from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.events import Event as Happening
-from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
+from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Topology
 
 _logger = logging.getLogger(__name__)
@@ -82,6 +75,7 @@ class RemoteDispatcher:
         self._topology = Topology(shape.dimensions)
         self._demands = Demands()
         self._held: dict[int, HeldHere] = {}
+        self._telling = Telling(self._held, self.time, call_off)
         self._charges = Charges()
         self._kept: tuple[Kept, float] | None = None
         self._next_id = 0
@@ -241,20 +235,8 @@ class RemoteDispatcher:
                 self._reshape(shape)
             case Remember(kept):
                 self._kept = (kept, self.time())
-            case Granted(local):
-                self._with(local, partial(self._granted, event))
-            case Admitted(local, queued_s, node):
-                self._with(local, partial(self._admitted, queued_s, node))
-            case Expired(local):
-                self._with(local, lambda held: self._forgotten(held).waiter.expired())
-            case Refused(local, error):
-                self._with(local, partial(self._refused, error))
-            case CalledOff(local, error):
-                self._with(local, partial(self._called_off, error))
-            case Resumed(local, number, failure):
-                self._with(local, partial(self._resumed, number, failure))
             case _:
-                pass
+                self._telling.tell(event)
 
     def lost(self, error: TangramError, *, for_good: bool = False) -> None:
         """All that was held is lost, and what waits is forgotten: a new session knows nothing of it.
@@ -264,7 +246,8 @@ class RemoteDispatcher:
             for_good: whether there will be no session any more. What is called then is posted all the same, so that
                 whoever is to send it says here that it is lost, too.
         """
-        held, self._held = list(self._held.values()), {}
+        held = list(self._held.values())
+        self._held.clear()
         self._demands = Demands()
         self._is_adrift = not for_good
         self._kept = None
@@ -287,49 +270,6 @@ class RemoteDispatcher:
             kept=None if self._kept is None else self._kept[0].aged(self.time() - self._kept[1]),
             now_s=self.time(), submit=self._submit_of, open_=self._open_of,
         )  # fmt: skip
-
-    # One by one.
-
-    def _with(self, local: int, tell: Callable[[HeldHere], None]) -> None:
-        held = self._held.get(local)
-        if held is not None:
-            tell(held)
-
-    def _granted(self, event: Granted, held: HeldHere) -> None:
-        if not held.waits:
-            return
-        demand = held.pending.demand
-        placed = demand if event.place is None else demand.places[event.place]
-        now_s = self.time()
-        started_at_s = min(now_s, held.pending.submitted_at_s + event.queued_s)
-        seat = None if event.seat is None else GrantedSeat.of(event.seat, event.lease)
-        pending = held.pending._replace(demand=placed)
-        running = RunningAction(pending, started_at_s, event.units, event.expected_s, seat)
-        held.running, held.place, held.since_s = running, event.place, now_s
-        held.settled = {}
-        held.waiter.granted(running)
-
-    def _admitted(self, queued_s: float, node: int, held: HeldHere) -> None:
-        if held.waits:
-            held.node = node
-            held.waiter.granted(None)
-
-    def _forgotten(self, held: HeldHere) -> HeldHere:
-        del self._held[held.pending.id]
-        return held
-
-    def _refused(self, error: TangramError, held: HeldHere) -> None:
-        self._forgotten(held).waiter.failed(error)
-
-    def _called_off(self, error: TangramError, held: HeldHere) -> None:
-        self._call_off(held.waiter, error)
-
-    def _resumed(self, number: int, failure: TangramError | None, held: HeldHere) -> None:
-        regained = held.regained
-        if held.reclaim != number or regained is None:
-            return  # it has lent again since
-        held.regained, held.reclaim, held.lent = None, None, None
-        regained(None if failure is None else InfrastructureError(str(failure)))
 
     def _reshape(self, shape: Shape) -> None:
         if shape.version > self.shape.version:
