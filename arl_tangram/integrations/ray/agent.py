@@ -17,6 +17,7 @@ from typing import Any
 from arl_tangram.errors import LeaseLostError, NodeLostError, OwnerLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.answers import raised
 from arl_tangram.integrations.ray.going import Going
+from arl_tangram.integrations.ray.greeting import NODE
 from arl_tangram.integrations.ray.leases import Room
 from arl_tangram.integrations.ray.lines import OwnerLine
 from arl_tangram.integrations.ray.node_seats import NodeSeats, Teller
@@ -76,7 +77,7 @@ class NodeAgent:
         self.node = node
         self._node_id = node_id
         self._cpu, self._gpu = managers_of(node, pools)
-        about = {"kind": "node", "name": node, "host": platform.node(), "node_id": node_id}
+        about = {"kind": NODE, "name": node, "host": platform.node(), "node_id": node_id}
         self._now_s = asyncio.get_running_loop().time
         self._pump = Pump(line, about, self._on_events, self._on_lost, self._resume, now=self._now_s)
         self._spool = Spool()

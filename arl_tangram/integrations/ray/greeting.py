@@ -17,6 +17,9 @@ from arl_tangram import errors
 from arl_tangram.errors import TangramError, VersionMismatchError
 from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Shape, Welcome
 
+CLIENT, NODE = "client", "node"
+"""Who greets."""
+
 
 def greeting(
     about: Mapping[str, Any],
@@ -31,7 +34,7 @@ def greeting(
     """Return a greeting.
 
     Args:
-        about: who greets, in builtins: `kind` (`client` or `node`), `name`, `host`, `node_id` and the like.
+        about: who greets, in builtins: `kind` (`CLIENT` or `NODE`), `name`, `host`, `node_id` and the like.
         token: unique for what begins with it; a greeting that is sent again has the same.
         turn: ascends over the greetings of one client with different tokens, as they may come in another order.
         epoch: of the owner whose session is resumed; None to begin anew.

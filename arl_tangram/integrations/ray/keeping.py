@@ -11,7 +11,7 @@ from contextvars import Context
 from arl_tangram.errors import ConfigurationError, LeaseLostError, NodeLostError, TangramError
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.nodes import Node, Nodes
-from arl_tangram.integrations.ray.roster import LATE_S, Roster, Session
+from arl_tangram.integrations.ray.roster import LATE_S, Session, Sessions
 from arl_tangram.integrations.ray.wire import (
     Command,
     DeviceCapacity,
@@ -19,9 +19,9 @@ from arl_tangram.integrations.ray.wire import (
     NodeOffer,
     Restored,
     RestoreFailed,
+    Roster,
     ServiceLost,
 )
-from arl_tangram.integrations.ray.wire import Roster as RosterTold
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class NodeKeeper:
     def __init__(
         self,
         nodes: Nodes,
-        roster: Roster,
+        roster: Sessions,
         *,
         timeout_s: float,
         answer_s: float,
@@ -97,7 +97,7 @@ class NodeKeeper:
         for dimension in offer.dimensions:
             self._nodes.resized(node, dimension.name, dimension.capacity)
         self.decider.back(node)
-        session.tell(RosterTold(self._roster.clients()))
+        session.tell(Roster(self._roster.clients()))
         self.decider.remind(session.tell)
         self.decider.reshape()
 
@@ -171,7 +171,7 @@ class NodeKeeper:
         self._suspected.add(name)
         for dimension in node.dimensions:
             dispatcher.pause(dimension, 2 * self._answer_s)
-        session.tell(RosterTold(self._roster.clients()))
+        session.tell(Roster(self._roster.clients()))
         try:
             if not await self._hears(session) and session.ended is None:
                 text = f"{session.name} was asked, and did not answer within {self._answer_s:g} s"

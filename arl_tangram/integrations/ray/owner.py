@@ -26,6 +26,7 @@ from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.endings import Endings
 from arl_tangram.integrations.ray.greeting import (
+    NODE,
     NotYetError,
     check_versions,
     known_of,
@@ -39,7 +40,7 @@ from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
 from arl_tangram.integrations.ray.pump import BEATS
 from arl_tangram.integrations.ray.recovering import Recovering
-from arl_tangram.integrations.ray.roster import NODE, Roster, Session
+from arl_tangram.integrations.ray.roster import Session, Sessions
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
@@ -49,11 +50,11 @@ from arl_tangram.integrations.ray.wire import (
     NodeReady,
     OwnerFrame,
     Resume,
+    Roster,
     SessionEnded,
     Shape,
     Welcome,
 )
-from arl_tangram.integrations.ray.wire import Roster as RosterTold
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.setup import Setup
 
@@ -98,7 +99,7 @@ class Owner:
         self._epoch = epoch
         self._grace_s = settings.setup.kill_grace_s + GRACE_S
         self._loop = asyncio.get_running_loop()
-        self._roster = Roster(settings.lease_s + self._grace_s, self._silent)
+        self._roster = Sessions(settings.lease_s + self._grace_s, self._silent)
         self._nodes = Nodes(first_lease=_first_lease(epoch))
         self._decider: Decider | None = None
         self._holdings: dict[str, Holdings] = {}
@@ -259,7 +260,7 @@ class Owner:
         recovering.finish(decider, self._new_holdings)
         self._keeper.begun()
         for session in self._nodes.alive():
-            session.tell(RosterTold(self._roster.clients()))
+            session.tell(Roster(self._roster.clients()))
         decider.reshape()
 
     def _take_over_nothing(self) -> None:
@@ -304,7 +305,7 @@ class Owner:
 
         If none of them answers within a beat, they may be lost, or stand still: that holds no client up for longer.
         """
-        told = RosterTold(self._roster.clients())
+        told = Roster(self._roster.clients())
         for node in self._nodes.alive():
             node.tell(told)
         if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:

@@ -12,13 +12,11 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
-from arl_tangram.integrations.ray.greeting import NotYetError, not_yet_answer
+from arl_tangram.integrations.ray.greeting import NODE, NotYetError, not_yet_answer
 from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.owner import NOT_YET_S, Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import OwnerFrame
 from arl_tangram.runtime import Tangram
-
-_NODE = "node"
 
 
 class OwnerActor:
@@ -47,7 +45,7 @@ class OwnerActor:
 
     async def hello(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
         """Begin, or resume, a session; a client's waits until the agents are up."""
-        if greeting.get("kind") != _NODE and not self._ready.is_set():
+        if greeting.get("kind") != NODE and not self._ready.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), NOT_YET_S)
             if not self._ready.is_set():

@@ -17,6 +17,7 @@ import arl_tangram
 from arl_tangram.errors import ConfigurationError, InfrastructureError, NoSharedRuntimeError, OwnerLostError
 from arl_tangram.integrations.ray import configuration, placing
 from arl_tangram.integrations.ray.answers import result_of
+from arl_tangram.integrations.ray.greeting import CLIENT
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, connected, off_loop
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
@@ -195,7 +196,7 @@ async def _given_up_on_error(library: Library) -> AsyncGenerator[None]:
 
 def _found(library: Library, name: SharedName, actor: Handle, lines: Sequence[str] | None) -> Found:
     greeting: dict[str, Any] = {
-        "kind": "client",
+        "kind": CLIENT,
         "library": arl_tangram.__version__,
         "name": name.name,
         "job": name.job,

@@ -11,13 +11,13 @@ from arl_tangram.integrations.ray.adopting import adopt, reclaim_again, wait_aga
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.nodes import Nodes
-from arl_tangram.integrations.ray.recovery import rebuild
+from arl_tangram.integrations.ray.rebuilding import rebuild
 from arl_tangram.integrations.ray.roster import Session
 from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape
 
 
 @dataclass(slots=True, eq=False)
-class Resumed:
+class ResumedClient:
     """A client that has resumed its session.
 
     Attributes:
@@ -48,7 +48,7 @@ class Recovering:
         self.over = asyncio.Event()
         self._nodes = nodes
         self._on_end = on_end
-        self._clients: dict[str, Resumed] = {}
+        self._clients: dict[str, ResumedClient] = {}
         self._known: set[str] = set()
         self._shape: Shape | None = None
         self._kept: Kept | None = None
@@ -61,7 +61,7 @@ class Recovering:
 
     def client(self, session: Session, resume: Resume) -> None:
         """A client has resumed."""
-        self._clients[session.name] = Resumed(session, resume)
+        self._clients[session.name] = ResumedClient(session, resume)
         self._take_kept(resume.kept)
         self._take_shape(resume.shape)
         self._look()

@@ -8,10 +8,10 @@ from contextvars import Context
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, TangramError
+from arl_tangram.integrations.ray.greeting import NODE
 from arl_tangram.integrations.ray.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, OwnerFrame
 
-NODE = "node"
 _MOST_ENDED = 10_000
 LATE_S = 1.0
 """A timer that fires so late tells that this process stood still: what came meanwhile is still to be read."""
@@ -22,7 +22,7 @@ class Session:
 
     Attributes:
         name: unique, also among those of earlier owners.
-        kind: `client` or `node`.
+        kind: `CLIENT` or `NODE`.
         about: what it has said of itself.
         ended: why it is over, if it is.
 
@@ -141,7 +141,7 @@ class Session:
             _end(self._until_acked.pop(0)[1])
 
 
-class Roster:
+class Sessions:
     """All sessions, each until it is over.
 
     Args:

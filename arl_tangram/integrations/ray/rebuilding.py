@@ -21,7 +21,7 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
 
 
-class Refused(NamedTuple):
+class NotTakenOver(NamedTuple):
     """What cannot be taken over.
 
     Attributes:
@@ -64,7 +64,7 @@ class Rebuilt:
     ids: tuple[dict[int, int], ...]
     running: dict[int, RunningAction]
     waiting: tuple[Waiting, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[NotTakenOver, ...]
 
 
 def rebuild(core: SchedulerCore, held: Sequence[Resume], now_s: float, new_id: Callable[[], int]) -> Rebuilt:
@@ -99,7 +99,7 @@ class _Rebuilding:
         self._running: dict[int, RunningAction] = {}
         self._opened: set[int] = set()
         self._impossible: dict[int, TangramError] = {}
-        self._refused: list[Refused] = []
+        self._refused: list[NotTakenOver] = []
         self._taken: list[tuple[float, int, int, int]] = []
 
     def run(self, new_id: Callable[[], int]) -> Rebuilt:
@@ -304,7 +304,7 @@ class _Rebuilding:
 
     def _lose(self, part: _Told, why: str) -> None:
         error = OwnerLostError(f"the owner of the shared runtime was started again, and this was lost: {why}")
-        self._refused.append(Refused(part.held, part.old, error))
+        self._refused.append(NotTakenOver(part.held, part.old, error))
 
     def _waiting(self, told: Iterable[_Told]) -> Iterable[Waiting]:
         for part in told:
