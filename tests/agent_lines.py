@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from arl_tangram.integrations.ray.agent import NodeAgent
-from arl_tangram.integrations.ray.cores import RemoteCores
-from arl_tangram.integrations.ray.greeting import check_versions, resume_of, welcome_answer
+from arl_tangram.integrations.ray.client.cores import RemoteCores
 from arl_tangram.integrations.ray.lines import LineError
-from arl_tangram.integrations.ray.session import Receiver, Sender
+from arl_tangram.integrations.ray.node.agent import NodeAgent
+from arl_tangram.integrations.ray.sessions.greeting import check_versions, resume_of, welcome_answer
+from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import (
     AgentCall,
     AgentReply,

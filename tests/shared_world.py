@@ -14,12 +14,12 @@ from typing import Any, Self
 
 from agent_lines import AgentHost, part_of
 from arl_tangram import Quota, Tangram
-from arl_tangram.integrations.ray.agent import NodeAgent
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
-from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
-from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
+from arl_tangram.integrations.ray.node.agent import NodeAgent
+from arl_tangram.integrations.ray.owner.decider import Decider
+from arl_tangram.integrations.ray.owner.owner import Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.model.statistics import Statistics

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, Quota, current_allocation, current_sandbox
 from arl_tangram.context import runtime_var
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import OWNER, random_ways, straight
 from shared_world import Line, SharedWorld

@@ -12,9 +12,9 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
-from arl_tangram.integrations.ray.greeting import NODE, NotYetError, not_yet_answer
 from arl_tangram.integrations.ray.installed import connected
-from arl_tangram.integrations.ray.owner import NOT_YET_S, Owner, OwnerSettings
+from arl_tangram.integrations.ray.owner.owner import NOT_YET_S, Owner, OwnerSettings
+from arl_tangram.integrations.ray.sessions.greeting import NODE, NotYetError, not_yet_answer
 from arl_tangram.integrations.ray.wire import OwnerFrame
 from arl_tangram.runtime import Tangram
 

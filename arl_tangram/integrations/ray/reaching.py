@@ -17,12 +17,12 @@ import arl_tangram
 from arl_tangram.errors import ConfigurationError, InfrastructureError, NoSharedRuntimeError, OwnerLostError
 from arl_tangram.integrations.ray import configuration, placing
 from arl_tangram.integrations.ray.answers import result_of
-from arl_tangram.integrations.ray.greeting import CLIENT
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, connected, off_loop
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
 from arl_tangram.integrations.ray.naming import SharedName, chosen, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed
+from arl_tangram.integrations.ray.sessions.greeting import CLIENT
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.runtime import Tangram
 from arl_tangram.uninterrupted import finish_anyway, settled

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from arl_tangram.errors import InfeasibleError, LeaseLostError
-from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
+from arl_tangram.integrations.ray.client.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.wire import Command, Declare, Granted, Refused, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension

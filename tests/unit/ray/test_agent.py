@@ -16,9 +16,9 @@ from arl_tangram.errors import (
     UsageError,
     VersionMismatchError,
 )
-from arl_tangram.integrations.ray.agent import CALLS, NodeAgent
 from arl_tangram.integrations.ray.answers import error_of, result_of
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
+from arl_tangram.integrations.ray.node.agent import CALLS, NodeAgent
 from arl_tangram.integrations.ray.wire import (
     AgentCall,
     CallId,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arl_tangram.errors import OwnerLostError
-from arl_tangram.integrations.ray.rebuilding import Rebuilt, rebuild
+from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
 from arl_tangram.integrations.ray.wire import Declare, HeldCall, HeldTrajectory, Open, Resume, Shape, Submit
 from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.lifecycle import Demand, PendingAction

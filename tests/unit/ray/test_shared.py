@@ -18,7 +18,7 @@ from arl_tangram import (
     current_quota,
     current_sandbox,
 )
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual

@@ -9,8 +9,8 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationError, InfrastructureError, NodeLostError, Quota, RestoreError
-from arl_tangram.integrations.ray.holding import Held
-from arl_tangram.integrations.ray.holdings import Holdings
+from arl_tangram.integrations.ray.owner.holding import Held
+from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.wire import Event, Granted
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.testing import FakeGpuPool, FakePool, FakeService

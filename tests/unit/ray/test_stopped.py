@@ -16,7 +16,7 @@ from arl_tangram import (
     Quota,
     current_sandbox,
 )
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakeGpuPool, FakeService
 from lossy_lines import OWNER
 from shared_world import SharedWorld, settle

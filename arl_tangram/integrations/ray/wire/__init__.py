@@ -80,6 +80,7 @@ from arl_tangram.integrations.ray.wire.resume import (
     Resume,
 )
 from arl_tangram.integrations.ray.wire.shape import (
+    ANY_IMAGE,
     NodeOffer,
     Shape,
     SharedQuota,
@@ -89,6 +90,7 @@ WIRE_VERSION = 1
 """Both sides must have the same; told in a greeting, which every version can read."""
 
 __all__ = [
+    "ANY_IMAGE",
     "WIRE_VERSION",
     "Admitted",
     "AgentCall",

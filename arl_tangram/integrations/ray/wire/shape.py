@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from arl_tangram.model.gpu import HostedService
 from arl_tangram.model.topology import Dimension
 
+ANY_IMAGE = "IMAGE"
+"""Stands for the name of an image in `NodeOffer.image`."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
