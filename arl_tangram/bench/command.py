@@ -19,6 +19,7 @@ from arl_tangram.bench.gates import Gate, gates, growth
 from arl_tangram.bench.gpu import command as gpu
 from arl_tangram.bench.inflight import command as inflight
 from arl_tangram.bench.machine import Machine, read_machine
+from arl_tangram.bench.options import read
 from arl_tangram.bench.ray import command as shared
 from arl_tangram.bench.ray_task import find_ray, ray_contender
 from arl_tangram.bench.rounds import Series, measure
@@ -245,13 +246,13 @@ _BENCHES = {
         "how long deciding takes",
         "Measure how long the scheduler decides under load; exit 1 if a promise breaks.",
         plan.add_options,
-        lambda found: plan.run(plan.read(found)),
+        lambda found: plan.run(read(found)),
     ),
     "inflight": _Bench(
         "what 50,000 actions in flight cost",
         "Measure memory per waiting action and the lag of the loop with 50,000 in flight; exit 1 if a promise breaks.",
         inflight.add_options,
-        lambda found: inflight.run(inflight.read(found)),
+        lambda found: inflight.run(read(found)),
     ),
     "faults": _Bench(
         "what bodies can do, and what is left of it",
@@ -276,7 +277,7 @@ _BENCHES = {
         "what restoring a service and evicting it costs",
         "Measure restores and evictions beside plain copies of as many bytes; exit 1 if a promise breaks.",
         swap.add_options,
-        lambda found: swap.run(swap.read(found)),
+        lambda found: swap.run(read(found)),
     ),
     "gpu": _Bench(
         "what one GPU does with services that take turns",
@@ -288,6 +289,6 @@ _BENCHES = {
         "what asking a shared runtime adds to an action",
         "Measure actions through a shared runtime of a cluster beside bare actor calls; exit 1 if a promise breaks.",
         shared.add_options,
-        lambda found: shared.run(shared.read(found)),
+        lambda found: shared.run(read(found)),
     ),
 }

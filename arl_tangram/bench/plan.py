@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
-from arl_tangram.bench import show
 from arl_tangram.bench.decisions import CORES, NODES, Burst, Rounds, burst, rounds
 from arl_tangram.bench.gates import Gate
 from arl_tangram.bench.machine import Machine, read_machine
+from arl_tangram.bench.options import Options, conclude, declare
 from arl_tangram.scheduling.policies import Policy, fixed, paper
 from arl_tangram.scheduling.policies.elastic import elastic
 
@@ -28,19 +26,6 @@ MOST_DECIDE_MS = 10.0
 MOST_MEDIAN_ROUND_US = 200.0
 MOST_ROUND_MS = 10.0
 MOST_GROWTH = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        quick: small sizes, once, which judge nothing.
-        json: file for all figures, or None.
-    """
-
-    quick: bool = False
-    json: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +82,7 @@ class Figures:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--quick", action="store_true", help="small sizes, once, which judge nothing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-
-
-def read(found: argparse.Namespace) -> Options:
-    """Return the options that were given."""
-    return Options(quick=found.quick, json=found.json)
+    declare(parser, "small sizes, once")
 
 
 def run(options: Options) -> int:
@@ -114,16 +93,7 @@ def run(options: Options) -> int:
     figures = [_measure(make(), options) for make in contenders]
     print(table(figures))
     judged = [] if options.quick else gates(figures[0])
-    print(show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.\n", end="")
-    if options.json is not None:
-        record = {
-            "machine": asdict(machine),
-            "quick": options.quick,
-            "figures": [asdict(one) for one in figures],
-            "gates": [asdict(gate) | {"passed": gate.passed} for gate in judged],
-        }
-        options.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in judged) else 0
+    return conclude(options, machine, {"figures": [asdict(one) for one in figures]}, judged)
 
 
 def gates(figures: Figures) -> list[Gate]:

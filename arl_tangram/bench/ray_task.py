@@ -47,6 +47,14 @@ def ray_contender(sizes: tuple[int, ...], cores: int) -> Generator[Contender]:
         MissingExtraError: Ray is not installed.
     """
     ray = _import_ray()
+    with own_cluster(ray, cores):
+        task = ray.remote(_nothing)
+        yield Contender(RAY, sizes, lambda in_flight: _run(ray, task, in_flight))
+
+
+@contextmanager
+def own_cluster(ray: _Ray, cores: int) -> Generator[None]:
+    """Start a cluster of this machine; it is ended and its files are removed at the end, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="arl-ray-", ignore_cleanup_errors=True) as folder:
         try:
             ray.init(
@@ -58,8 +66,7 @@ def ray_contender(sizes: tuple[int, ...], cores: int) -> Generator[Contender]:
                 logging_level="ERROR",
                 _temp_dir=folder,
             )
-            task = ray.remote(_nothing)
-            yield Contender(RAY, sizes, lambda in_flight: _run(ray, task, in_flight))
+            yield
         finally:
             ray.shutdown()
 

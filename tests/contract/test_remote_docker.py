@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent_lines import remote_cores
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
 from arl_tangram.managers.docker.pool import DockerPool
 from contract.sandbox_contract import SandboxContract
 from docker_images import Images

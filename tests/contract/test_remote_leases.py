@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from agent_lines import ScriptedOwner, node, remote_cores
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
 from arl_tangram.integrations.ray.wire import EndSession, SessionEnded
 from arl_tangram.managers.local.pool import LocalPool
 from contract import test_leases

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from agent_lines import remote_cores
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
 from arl_tangram.managers.local.pool import LocalPool
 from contract.sandbox_contract import SandboxContract
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from arl_tangram.errors import TangramError
-from arl_tangram.integrations.ray.recovery import Rebuilt, rebuild
+from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
 from arl_tangram.integrations.ray.wire import Declare, HeldCall, HeldTrajectory, Open, Resume, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction
 from arl_tangram.model.topology import Topology

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, current_sandbox
 from arl_tangram.context import runtime_var
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from lossy_lines import random_ways, straight
 from shared_world import SharedWorld
 from unit.ray.slow_pool import SlowManager, SlowPool

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import TypeVar
 
-from arl_tangram.bench import show
 from arl_tangram.bench.gates import Gate
 from arl_tangram.bench.inflight import show as inflight_show
 from arl_tangram.bench.inflight.lag import MEAN_BODY_S, Crowd, Lag, measure_lag
 from arl_tangram.bench.inflight.memory import Memory, Meter, Waiting, measure_memory
 from arl_tangram.bench.machine import read_machine
+from arl_tangram.bench.options import Options, conclude, declare
 
 R = TypeVar("R")
 
@@ -32,65 +30,22 @@ MOST_BYTES = 4096.0
 MOST_LAG_MS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        quick: few actions, once, which judge nothing.
-        json: file for all figures, or None.
-    """
-
-    quick: bool = False
-    json: Path | None = None
-
-    @property
-    def in_flight(self) -> int:
-        """How many actions are in flight."""
-        return QUICK_IN_FLIGHT if self.quick else IN_FLIGHT
-
-    @property
-    def repeats(self) -> int:
-        """How often the lag is measured."""
-        return 1 if self.quick else REPEATS
-
-    @property
-    def body_s(self) -> float:
-        """How long a body lasts in the mean."""
-        return QUICK_BODY_S if self.quick else MEAN_BODY_S
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--quick", action="store_true", help="few actions, once, which judge nothing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-
-
-def read(found: argparse.Namespace) -> Options:
-    """Return the options that were given."""
-    return Options(quick=found.quick, json=found.json)
+    declare(parser, "few actions, once")
 
 
 def run(options: Options) -> int:
     """Measure, print the figures and the promises, and return the exit code."""
     machine = read_machine()
-    print(inflight_show.introduction(machine, options.in_flight, options.body_s), flush=True)
-    memories = _memories(options)
+    in_flight, body_s = (QUICK_IN_FLIGHT, QUICK_BODY_S) if options.quick else (IN_FLIGHT, MEAN_BODY_S)
+    print(inflight_show.introduction(machine, in_flight, body_s), flush=True)
+    memories = _memories(in_flight)
     print(inflight_show.memory_table(memories), flush=True)
-    lags = _lags(options)
+    lags = _lags(in_flight, body_s, 1 if options.quick else REPEATS)
     print(inflight_show.lag_table(lags))
-    judged = [] if options.quick else gates(memories, lags)
-    print(show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.\n", end="")
-    if options.json is not None:
-        record = {
-            "machine": asdict(machine),
-            "quick": options.quick,
-            "memory": [asdict(one) for one in memories],
-            "lag": [inflight_show.record(one) for one in lags],
-            "gates": [asdict(gate) | {"passed": gate.passed} for gate in judged],
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in judged) else 0
+    figures = {"memory": [asdict(one) for one in memories], "lag": [inflight_show.record(one) for one in lags]}
+    return conclude(options, machine, figures, [] if options.quick else gates(memories, lags))
 
 
 def gates(memories: Sequence[Memory], lags: Sequence[Lag]) -> list[Gate]:
@@ -118,21 +73,21 @@ def median_run(lags: Sequence[Lag]) -> Lag:
     return sorted(lags, key=lambda one: one.quantile_ms(0.99))[len(lags) // 2]
 
 
-def _memories(options: Options) -> list[Memory]:
+def _memories(in_flight: int) -> list[Memory]:
     measured: list[Memory] = []
     for who in Waiting:
         for meter in Meter:
             print(f"memory: {who}, {meter}", file=sys.stderr, flush=True)
-            measured.append(in_fresh_process(measure_memory, who, meter, options.in_flight))
+            measured.append(in_fresh_process(measure_memory, who, meter, in_flight))
     return measured
 
 
-def _lags(options: Options) -> list[Lag]:
+def _lags(in_flight: int, body_s: float, repeats: int) -> list[Lag]:
     measured: list[Lag] = []
-    for repeat in range(options.repeats):
+    for repeat in range(repeats):
         for crowd in Crowd:
-            print(f"lag: {crowd}, {repeat + 1} of {options.repeats}", file=sys.stderr, flush=True)
-            measured.append(in_fresh_process(measure_lag, crowd, options.in_flight, options.body_s))
+            print(f"lag: {crowd}, {repeat + 1} of {repeats}", file=sys.stderr, flush=True)
+            measured.append(in_fresh_process(measure_lag, crowd, in_flight, body_s))
     return measured
 
 

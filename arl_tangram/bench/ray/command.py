@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
-from arl_tangram.bench import show as bench_show
 from arl_tangram.bench.machine import read_machine
+from arl_tangram.bench.options import Options, conclude, declare
 from arl_tangram.bench.ray import gates, show
 from arl_tangram.bench.ray.figures import rows
 from arl_tangram.integrations.ray.installed import find_ray
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        quick: few clients and calls, which judge nothing.
-        json: file for all figures, or None.
-    """
-
-    quick: bool = False
-    json: Path | None = None
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--quick", action="store_true", help="two clients and few calls, which judge nothing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-
-
-def read(found: argparse.Namespace) -> Options:
-    """Return the options that were given."""
-    return Options(quick=found.quick, json=found.json)
+    declare(parser, "two clients and few calls")
 
 
 def run(options: Options) -> int:
@@ -55,19 +34,12 @@ def run(options: Options) -> int:
     with cluster(machine.cores) as library:
         rounds = asyncio.run(measure(library, size, _tell))
     print(show.table(rows(rounds)))
-    judged = [] if options.quick else gates.gates(rows(rounds))
-    print(bench_show.gate_lines(judged) if judged else "A quick run is too small to judge by: no promises.\n", end="")
-    if options.json is not None:
-        record = {
-            "machine": asdict(machine),
-            "quick": options.quick,
-            "size": asdict(size),
-            "rounds": [asdict(one) for one in rounds],
-            "rows": [one._asdict() for one in rows(rounds)],
-            "gates": [asdict(gate) | {"passed": gate.passed} for gate in judged],
-        }
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in judged) else 0
+    figures = {
+        "size": asdict(size),
+        "rounds": [asdict(one) for one in rounds],
+        "rows": [one._asdict() for one in rows(rounds)],
+    }
+    return conclude(options, machine, figures, [] if options.quick else gates.gates(rows(rounds)))
 
 
 def _tell(what: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from arl_tangram.bench.ray.clients import ECHO, SHARED_NAME, Client, Echo, pools
 from arl_tangram.bench.ray.figures import CONTENDERS, Round, round_of
-from arl_tangram.bench.ray_task import OBJECT_STORE_BYTES
+from arl_tangram.bench.ray_task import own_cluster
 from arl_tangram.integrations.ray import share
 from arl_tangram.integrations.ray.installed import Handle, Library, connected, find_ray
 
@@ -40,26 +39,13 @@ class Size:
 
 @contextmanager
 def cluster(cores: int) -> Generator[Library]:
-    """Start a cluster of this machine; it is ended and its files are removed at the end, whatever happens.
+    """Start a cluster of this machine; see `own_cluster`.
 
     Raises:
         MissingExtraError: Ray is not installed.
     """
-    ray = find_ray()
-    with tempfile.TemporaryDirectory(prefix="arl-ray-", ignore_cleanup_errors=True) as folder:
-        try:
-            ray.init(
-                address="local",  # never a cluster that RAY_ADDRESS names
-                num_cpus=cores,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                logging_level="ERROR",
-                _temp_dir=folder,
-            )
-            yield connected(start=False)
-        finally:
-            ray.shutdown()
+    with own_cluster(find_ray(), cores):
+        yield connected(start=False)
 
 
 async def measure(library: Library, size: Size, tell: Callable[[str], None]) -> list[Round]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
-from arl_tangram.bench import show as bench_show
 from arl_tangram.bench.machine import read_machine
+from arl_tangram.bench.options import Options, conclude, declare
 from arl_tangram.bench.swap import gates, show
 from arl_tangram.managers.gpu.extra import need_torch
 
@@ -22,28 +20,9 @@ QUICK_ROUNDS = 2
 QUICK_LAG_REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        quick: a small module and few rounds, which judge nothing.
-        json: file for all figures, or None.
-    """
-
-    quick: bool = False
-    json: Path | None = None
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--quick", action="store_true", help="a small module and few rounds, which judge nothing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-
-
-def read(found: argparse.Namespace) -> Options:
-    """Return the options that were given."""
-    return Options(quick=found.quick, json=found.json)
+    declare(parser, "a small module and few rounds")
 
 
 def run(options: Options) -> int:
@@ -67,18 +46,9 @@ async def _run(options: Options) -> int:
         measured = await measure(bed, rounds, QUICK_LAG_REPEATS if options.quick else LAG_REPEATS, _tell)
         size = bed.hosted.size
     print(show.table(measured, size))
+    figures = {"bytes": size, "rounds": [asdict(one) for one in measured]}
     judged = [] if options.quick else gates.gates(measured)
-    print(bench_show.gate_lines(judged) if judged else "A quick run is too small to judge by: no promises.\n", end="")
-    if options.json is not None:
-        record = {
-            "machine": asdict(machine),
-            "quick": options.quick,
-            "bytes": size,
-            "rounds": [asdict(one) for one in measured],
-            "gates": [asdict(gate) | {"passed": gate.passed} for gate in judged],
-        }
-        await asyncio.to_thread(options.json.write_text, json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in judged) else 0
+    return await asyncio.to_thread(conclude, options, machine, figures, judged)
 
 
 def _tell(what: str) -> None:

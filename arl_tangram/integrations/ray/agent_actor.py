@@ -8,11 +8,11 @@ import os
 import pickle
 
 from arl_tangram.errors import NodeLostError, OwnerLostError
-from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.answers import raised, unreadable, valued
 from arl_tangram.integrations.ray.handles import OwnerHandle
 from arl_tangram.integrations.ray.installed import Library, connected, off_loop
 from arl_tangram.integrations.ray.naming import named
+from arl_tangram.integrations.ray.node.agent import NodeAgent
 from arl_tangram.integrations.ray.placing import Pools
 from arl_tangram.integrations.ray.wire import AgentReply, CallId
 

@@ -305,13 +305,15 @@ LEAST_CONNECT_S = 30.0
 """To join a cluster, or to start one, on a busy machine."""
 _connecting = threading.Lock()
 _FAILED = re.compile(r"FAIL serialization: (.+)")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _line_error(ray: Any, error: Exception) -> LineError:
-    lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    plain = _COLOURS.sub("", f"{type(error).__name__}: {error}")
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # in between is the traceback there
     died = isinstance(error, ray.exceptions.ActorDiedError)
-    return LineError(text, gone=died, for_good=died)
+    return LineError(text, gone=died, for_good=died, unmade=getattr(error, "actor_init_failed", False))
 
 
 async def off_loop(work: Callable[[], Any]) -> Any:

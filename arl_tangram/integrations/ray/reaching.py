@@ -22,6 +22,7 @@ from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, con
 from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
 from arl_tangram.integrations.ray.naming import SharedName, chosen, named, not_found
 from arl_tangram.integrations.ray.placing import Node, Placed
+from arl_tangram.integrations.ray.sessions.greeting import CLIENT
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.runtime import Tangram
 from arl_tangram.uninterrupted import finish_anyway, settled
@@ -136,6 +137,11 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
             f"the actors of the shared runtime {plan.name!r} were not up within {plan.start_timeout_s:g} s"
         ) from error
     except LineError as error:
+        if error.unmade:
+            text = "what was declared must be one that Ray can send to all machines, and that can be made there"
+            raise ConfigurationError(
+                f"an actor of the shared runtime {plan.name!r} cannot be made: {error}; {text}"
+            ) from error
         raise OwnerLostError(f"an actor of the shared runtime {plan.name!r} did not start: {error}") from error
 
 
@@ -206,7 +212,7 @@ def _found(
     made: bool = False,
 ) -> Found:
     greeting: dict[str, Any] = {
-        "kind": "client",
+        "kind": CLIENT,
         "library": arl_tangram.__version__,
         "name": name.name,
         "job": name.job,

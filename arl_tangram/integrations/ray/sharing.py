@@ -8,7 +8,7 @@ from typing import cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray import configuration, placing
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.integrations.ray.installed import find_ray
 from arl_tangram.integrations.ray.naming import check_name
 from arl_tangram.integrations.ray.placing import Node

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, TangramError
-from arl_tangram.integrations.ray.greeting import (
+from arl_tangram.integrations.ray.sessions.greeting import (
     check_versions,
     refusal_answer,
     resume_of,
     welcome_answer,
 )
-from arl_tangram.integrations.ray.session import Receiver, Sender
+from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,

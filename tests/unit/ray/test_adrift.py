@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from arl_tangram.errors import InfeasibleError, LeaseLostError
-from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
+from arl_tangram.integrations.ray.client.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.wire import Command, Declare, Granted, Refused, Shape, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension
@@ -76,14 +76,14 @@ async def test_what_is_called_without_a_session_is_asked_for_in_the_next_one() -
     withdrawn = call()
     remote.withdraw(3)
     assert said == []
-    assert remote.renew(Shape(1, (CPU, QUOTA), ()))
+    assert remote.renew(Shape(1, (CPU, QUOTA), ()), same_owner=True)
     assert [type(command) for command in said] == [Declare, Submit]
     assert second.error is withdrawn.error is None
 
     remote.lost(LeaseLostError("cut off"))
     said.clear()
     third = call()
-    assert not remote.renew(Shape(1, (QUOTA,), ()))  # what was number 1 there is nothing here
+    assert not remote.renew(Shape(1, (QUOTA,), ()), same_owner=True)  # what was number 1 there is nothing here
     assert said == []
     assert third.error is None
 
@@ -106,9 +106,12 @@ async def test_what_was_taken_of_rates_counts_on_when_a_session_is_lost() -> Non
     await asyncio.sleep(10.0)
     remote.settle(more, [(1, 5)])
     remote.lost(LeaseLostError("cut off"))
-    remote.renew(shape)
+    remote.renew(shape, same_owner=False)
     await asyncio.sleep(51.0)
     assert remote.held().charges == ((1, 3, 51.0),), "of what was settled, those beyond the grant count from then"
+    remote.lost(LeaseLostError("cut off"))
+    remote.renew(shape, same_owner=True)
+    assert not remote.held().charges, "that owner knows it"
 
 
 @virtual
@@ -119,5 +122,5 @@ async def test_charges_of_other_dimensions_are_forgotten() -> None:
     remote.tell([Granted(1, 0.0, None, 0, 0.0, None, 0)])
     remote.lost(LeaseLostError("cut off"))
     assert remote.held().charges
-    remote.renew(Shape(1, (CPU, rate), ()))
+    remote.renew(Shape(1, (CPU, rate), ()), same_owner=False)
     assert not remote.held().charges

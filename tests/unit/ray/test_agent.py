@@ -16,9 +16,9 @@ from arl_tangram.errors import (
     UsageError,
     VersionMismatchError,
 )
-from arl_tangram.integrations.ray.agent import CALLS, NodeAgent
 from arl_tangram.integrations.ray.answers import error_of, result_of
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
+from arl_tangram.integrations.ray.node.agent import CALLS, NodeAgent
 from arl_tangram.integrations.ray.wire import (
     AgentCall,
     CallId,
@@ -174,6 +174,23 @@ async def test_a_session_that_is_ended_twice_is_said_to_be_only_when_it_is() -> 
         assert await owner.until(SessionEnded, times=3) == SessionEnded("client-7")
         await asyncio.wait([running])
         running.exception()
+
+
+@virtual
+async def test_what_came_for_a_session_that_the_owner_has_ended_before_does_not_stay() -> None:
+    pool, owner = SlowPool(cores=4), ScriptedOwner(lease_s=LEASE_S)
+    async with node(pool, owner=owner) as (_, host, shape):
+        old, new = [await busy(cores_at(host, shape, session)) for session in ("client-1", "client-2")]
+        owner.tell(Roster(("client-2",)))
+        await asyncio.sleep(2 * LEASE_S + 5)
+        assert len(pool.made.sandboxes) == 1
+        assert pool.made.milli_free == 3000
+        with pytest.raises(LeaseLostError):
+            await old
+        assert not new.done()
+        owner.tell(EndSession("client-2"))
+        with pytest.raises(LeaseLostError):
+            await new
 
 
 @virtual

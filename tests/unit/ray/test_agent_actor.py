@@ -12,7 +12,7 @@ import pytest
 from arl_tangram import ConfigurationError, NodeLostError, Tangram
 from arl_tangram.integrations.ray.agent_actor import AgentActor
 from arl_tangram.integrations.ray.answers import result_of
-from arl_tangram.integrations.ray.calls import AgentCalls
+from arl_tangram.integrations.ray.client.calls import AgentCalls
 from arl_tangram.integrations.ray.handles import AgentHandle
 from arl_tangram.integrations.ray.owner_actor import OwnerActor
 from arl_tangram.managers.manager import CpuPool

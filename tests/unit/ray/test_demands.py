@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from arl_tangram.integrations.ray.demands import Demands, portable
+from arl_tangram.integrations.ray.client.demands import Demands, portable
 from arl_tangram.model.elasticity import Amdahl, Measured
 from arl_tangram.model.lifecycle import Demand
 

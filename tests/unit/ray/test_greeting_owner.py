@@ -9,9 +9,9 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import ConfigurationMismatchError, LeaseLostError, Quota, Tangram, VersionMismatchError
-from arl_tangram.integrations.ray import greeting as greetings
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
-from arl_tangram.integrations.ray.greeting import greeting, read_answer
+from arl_tangram.integrations.ray.sessions import greeting as greetings
+from arl_tangram.integrations.ray.sessions.greeting import greeting, read_answer
 from arl_tangram.integrations.ray.wire import ClientFrame, Resume
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle

@@ -12,7 +12,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import InfrastructureError, Quota, current_sandbox
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakePool
 from lossy_lines import random_ways
 from shared_world import SharedWorld

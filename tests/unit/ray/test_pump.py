@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, TangramError, VersionMismatchError
-from arl_tangram.integrations.ray import greeting as greetings
-from arl_tangram.integrations.ray.pump import WINDOW, Pump
+from arl_tangram.integrations.ray.sessions import greeting as greetings
+from arl_tangram.integrations.ray.sessions.pump import WINDOW, Pump
 from arl_tangram.integrations.ray.wire import Event, Expired, Resume, Withdraw
 from lossy_lines import LossyLine, OwnerHost, Way, random_ways, straight
 from unit.ray.counting_owner import GRACE_S, LEASE_S, CountingOwner, Session

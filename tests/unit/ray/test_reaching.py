@@ -20,6 +20,28 @@ from arl_tangram.integrations.ray.reaching import Plan, find, make
 from arl_tangram.testing import FakePool
 
 
+class Died(Exception):
+    """What Ray says of an actor that is dead."""
+
+    actor_init_failed = True
+
+
+class Unmade:
+    """An actor that cannot be made on its machine."""
+
+    def options(self, **_: Any) -> Unmade:
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*_: Any) -> None:
+            raise Died("because of an error raised in its \x1b[36mcreation\x1b[39m task\nNo module named 'only_here'")
+
+        return SimpleNamespace(remote=call)
+
+
 class Ray:
     """As much of Ray as is needed to join it, and to see that it is empty."""
 
@@ -28,6 +50,8 @@ class Ray:
         self.opening = threading.Event()
         self.opening.set()
         self.util = SimpleNamespace(list_named_actors=lambda all_namespaces: [])
+        self.exceptions = SimpleNamespace(ActorDiedError=Died)
+        self.killed: list[object] = []
 
     def is_initialized(self) -> bool:
         return self.is_up
@@ -47,6 +71,9 @@ class Ray:
 
     def remote(self, kind: type) -> Any:
         raise ValueError("a resource cannot be negative")
+
+    def kill(self, actor: object, **_: Any) -> None:
+        self.killed.append(actor)
 
     def nodes(self) -> list[Any]:
         return [{"NodeID": "n", "NodeManagerHostname": "h", "Resources": {}, "Alive": True}]
@@ -136,6 +163,17 @@ async def test_who_joins_is_held_to_the_nodes_and_who_connects_is_not(
     for found, without_nodes in ((joined, False), (connected_to, True)):
         assert (found.greeting["without_nodes"], found.greeting["made"]) == (without_nodes, False)
         await found.aclose()
+    assert not ray.is_up
+
+
+async def test_what_an_actor_cannot_import_is_a_fault_of_the_declaration(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmade = Unmade()
+    monkeypatch.setattr(ray, "remote", lambda _kind: unmade)
+    with pytest.raises(ConfigurationError, match=r"cannot be made.*its creation task .*No module named 'only_here'"):
+        await make(replace(PLAN, nodes=None))
+    assert ray.killed == [unmade]
     assert not ray.is_up
 
 

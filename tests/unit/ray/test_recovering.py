@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from arl_tangram.errors import LeaseLostError
-from arl_tangram.integrations.ray.greeting import greeting
-from arl_tangram.integrations.ray.nodes import Nodes
-from arl_tangram.integrations.ray.recovering import Recovering
-from arl_tangram.integrations.ray.roster import Session
+from arl_tangram.integrations.ray.owner.nodes import Nodes
+from arl_tangram.integrations.ray.owner.recovering import Recovering
+from arl_tangram.integrations.ray.owner.roster import Session
+from arl_tangram.integrations.ray.sessions.greeting import greeting
 from arl_tangram.integrations.ray.wire import ClientFrame, EndSession, NodeOffer, Resume, Shape
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld

@@ -21,8 +21,8 @@ from arl_tangram.errors import (
     SandboxLostError,
     UsageError,
 )
-from arl_tangram.integrations.ray.agent import NodeAgent
-from arl_tangram.integrations.ray.cores import RemoteCores
+from arl_tangram.integrations.ray.client.cores import RemoteCores
+from arl_tangram.integrations.ray.node.agent import NodeAgent
 from arl_tangram.integrations.ray.wire import NodeCapacity, NodeOffer, Resize
 from arl_tangram.managers.local.pool import LocalPool
 from arl_tangram.managers.manager import CpuLease

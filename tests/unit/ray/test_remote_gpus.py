@@ -22,7 +22,7 @@ from arl_tangram.errors import (
     ServiceLostError,
     UsageError,
 )
-from arl_tangram.integrations.ray.gpus import GrantedSeat, RemoteGpuLease, RemoteGpus
+from arl_tangram.integrations.ray.client.gpus import GrantedSeat, RemoteGpuLease, RemoteGpus
 from arl_tangram.integrations.ray.wire import (
     Drop,
     EndSession,

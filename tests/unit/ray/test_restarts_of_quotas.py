@@ -164,7 +164,7 @@ async def test_a_beginning_that_fails_ends_what_was_held_and_lets_others_begin(m
     async with SharedWorld(Quota("api", concurrency=2), nodes=nodes, lease_s=12.0) as shared, shared.client() as tg:
         running = asyncio.ensure_future(tg.run(search, 1000.0))
         await settle()
-        monkeypatch.setattr("arl_tangram.integrations.ray.recovering.rebuild", _fails)
+        monkeypatch.setattr("arl_tangram.integrations.ray.owner.recovering.rebuild", _fails)
         before_s = time()
         await restart(shared)
         with pytest.raises(tangram.InfrastructureError):

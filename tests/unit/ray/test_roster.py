@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from arl_tangram.errors import LeaseLostError
-from arl_tangram.integrations.ray.roster import Roster, Session
-from arl_tangram.integrations.ray.session import MOST_PER_FRAME
+from arl_tangram.integrations.ray.owner.roster import Session, Sessions
+from arl_tangram.integrations.ray.sessions.session import MOST_PER_FRAME
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Expired, OwnerFrame, Withdraw
 from virtual_time import turns, virtual
 
@@ -97,7 +97,7 @@ async def test_who_listens_hears_of_the_end_at_once() -> None:
 @virtual
 async def test_it_is_over_when_it_was_silent_for_too_long() -> None:
     silent: list[tuple[float, Session]] = []
-    roster = Roster(10.0, lambda one: silent.append((now(), one)))
+    roster = Sessions(10.0, lambda one: silent.append((now(), one)))
     one = session()
     roster.add(one, "token")
     for _ in range(5):

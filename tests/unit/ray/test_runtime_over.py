@@ -9,7 +9,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram import LeaseLostError, OwnerLostError, Quota, ShutdownError, Tangram, TangramError
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual

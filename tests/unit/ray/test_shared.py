@@ -18,7 +18,7 @@ from arl_tangram import (
     current_quota,
     current_sandbox,
 )
-from arl_tangram.integrations.ray.client import Shared
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -290,3 +290,22 @@ async def test_capacities_are_changed_for_all_processes() -> None:
         for name, capacity in (("cpu@c", 1), ("cpu@a", 0.5), ("cpu@a", 0), ("quota:api/concurrency", -1)):
             with pytest.raises(tangram.ConfigurationError):
                 one.set_capacity(name, capacity)
+
+
+@virtual
+async def test_who_looks_sees_what_it_has_said_before_though_no_frame_has_gone() -> None:
+    async with world() as shared, shared.client() as tg:
+        line = shared.line_of(tg)
+        for _ in range(3):
+            assert await tg.run(search, 1.0) == "found"
+            sent = line.frames
+            assert tg.statistics().running == 0
+            assert line.frames == sent, "its end was said with the look"
+            waits = asyncio.ensure_future(tg.run(search, 1.0))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            before = line.frames
+            state = tg.statistics()
+            assert (line.frames, state.waiting + state.running) == (before, 1)
+            assert await waits == "found"
+        await shared.check_idle()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import UsageError
-from arl_tangram.integrations.ray import spool as spools
-from arl_tangram.integrations.ray.folders import pieces_of
-from arl_tangram.integrations.ray.spool import Spool, name_of
+from arl_tangram.integrations.ray.client.folders import pieces_of
+from arl_tangram.integrations.ray.node import spool as spools
+from arl_tangram.integrations.ray.node.spool import Spool, name_of
 from arl_tangram.testing import FakePool, FakeSandbox
 
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from arl_tangram.errors import LeaseLostError, SandboxLostError, UsageError
-from arl_tangram.integrations.ray.leases import Room
-from arl_tangram.integrations.ray.recent import Recent
-from arl_tangram.integrations.ray.spool import Spool
-from arl_tangram.integrations.ray.tenancy import Tenancy
+from arl_tangram.integrations.ray.node.leases import Room
+from arl_tangram.integrations.ray.node.recent import Recent
+from arl_tangram.integrations.ray.node.spool import Spool
+from arl_tangram.integrations.ray.node.tenancy import Tenancy
 from arl_tangram.integrations.ray.wire import LeaseTold
 from unit.ray.slow_pool import SlowManager, SlowPool
 from virtual_time import virtual

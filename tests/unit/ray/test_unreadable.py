@@ -14,9 +14,9 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram import Amdahl, Elastic, LeaseLostError, Quota, RemoteError, Tangram, current_quota, current_sandbox
 from arl_tangram.integrations.ray.agent_actor import AgentActor
-from arl_tangram.integrations.ray.calls import AgentCalls
-from arl_tangram.integrations.ray.client import Shared
-from arl_tangram.integrations.ray.demands import portable
+from arl_tangram.integrations.ray.client.calls import AgentCalls
+from arl_tangram.integrations.ray.client.demands import portable
+from arl_tangram.integrations.ray.client.shared import Shared
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.owner_actor import OwnerActor
 from arl_tangram.integrations.ray.wire import Withdraw

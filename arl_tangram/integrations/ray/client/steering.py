@@ -1,0 +1,105 @@
+"""To steer a shared runtime from one process, and to look at it: all of that is asked of the owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from arl_tangram.calling import Calling
+from arl_tangram.context import active_var
+from arl_tangram.errors import UsageError
+from arl_tangram.integrations.ray.client.questions import Questions
+from arl_tangram.integrations.ray.sessions.pump import Pump
+from arl_tangram.model.quantities import is_name, plain
+from arl_tangram.model.statistics import Statistics
+from arl_tangram.trajectories import trajectory_var
+
+
+class Steered(Calling):
+    """What can be asked of the owner of a shared runtime, beside calls; see `Tangram`."""
+
+    _pump: Pump
+    _questions: Questions
+
+    def pause(self) -> None:
+        """Start nothing new from now on, in no process: calls and trajectories wait; see `Tangram.pause`."""
+        self._check_open()
+        self._look("halt", halted=True)
+
+    def resume(self) -> None:
+        """End the pause, and with it every `drain` that still waits, in all processes."""
+        self._check_open()
+        self._look("halt", halted=False)
+
+    async def drain(self) -> None:
+        """Pause, and wait until nothing runs any more, in any process; see `Tangram.drain`.
+
+        Raises:
+            UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
+            ShutdownError: the runtime is closed meanwhile.
+            LeaseLostError, OwnerLostError: the owner does not answer.
+        """
+        if (inside := _running_action()) is not None:
+            raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
+        await self._ask("drain", {})
+
+    async def cancel_group(self, group: str) -> int:
+        """End all actions, waiting and running, of the trajectories of a group, in all processes.
+
+        Returns:
+            How many actions were ended; see `Tangram.cancel_group`.
+        """
+        inside, trajectory = _running_action(), trajectory_var.get()
+        if inside is not None and trajectory is not None and trajectory.group == group:
+            raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
+        if not is_name(group):
+            raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
+        return cast(int, await self._ask("cancel_group", {"group": plain(group)}))
+
+    def set_capacity(self, name: str, capacity: float) -> None:
+        """Change what there is of a resource, for all processes; see `Tangram.set_capacity`.
+
+        Cores, memory and sandboxes are changed by their node, which takes effect soon.
+
+        Raises:
+            ConfigurationError: no such resource, or a capacity that it cannot have.
+            NodeLostError: the node that has it is lost.
+        """
+        self._check_open()
+        self._look("set_capacity", name=plain(name) if is_name(name) else name, capacity=capacity)
+
+    def statistics(self) -> Statistics:
+        """Return what waits, what runs, and what is used of each resource right now, by all processes.
+
+        What lingers, and what waits to be tried again, is told of this process.
+        """
+        self._check_opened()
+        everywhere = cast(Statistics, self._look("statistics"))
+        lingering, again = self._doorway.do(self._own)
+        return replace(everywhere, lingering=lingering, waiting=everywhere.waiting + again)
+
+    def _own(self) -> tuple[tuple[str, ...], int]:
+        lingering = tuple(live.name for live in self._workshop.live.values() if live.lingering)
+        return lingering, len(self._workshop.retrying.waiting())
+
+    def report(self) -> str:
+        """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
+        self._check_opened()
+        return cast(str, self._look("report"))
+
+    async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        if not self._is_here():
+            return await self._doorway.visit(lambda: self._ask(what, arguments))
+        return await self._questions.ask(what, {**arguments, "said": self._pump.unheard()})
+
+    def _look(self, what: str, **arguments: Any) -> Any:
+        """Ask the owner, and block for its answer."""
+        if self._is_here():  # else the loop goes on, and sends it itself
+            arguments["said"] = self._pump.unheard()
+        return self._questions.look(what, arguments)
+
+
+def _running_action() -> str | None:
+    active = active_var.get()
+    return None if active is None or active.ended else active.name
