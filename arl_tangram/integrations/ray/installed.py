@@ -304,7 +304,7 @@ class _Connection:
 LEAST_CONNECT_S = 30.0
 """To join a cluster, or to start one, on a busy machine."""
 _connecting = threading.Lock()
-_FAILED = re.compile(r"FAIL serialization: (.+)")
+_FAILED = re.compile(r"FAIL\S* serialization: (.+)")  # FAIL may be in colour
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -142,7 +142,7 @@ async def test_a_cluster_that_does_not_answer_is_not_waited_for(
 async def test_what_ray_cannot_send_is_told_in_one_line(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise TypeError(
-            "Could not serialize the argument\n===\n!!! FAIL serialization: cannot pickle 'lock'\n===\nmore"
+            "Could not serialize it\n===\n\x1b[31m!!! FAIL\x1b[39m serialization: cannot pickle 'lock'\n===\nmore"
         )
 
     actor = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=refuse))
