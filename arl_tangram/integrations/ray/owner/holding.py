@@ -73,11 +73,6 @@ class Held:
     asked: Demand | None = None
     settled: dict[int, int] = field(default_factory=dict[int, int])
 
-    def granted_units(self) -> dict[int, int]:
-        """Return what a call was granted, by dimension, but for its elastic one."""
-        assert self.running is not None
-        return dict((self.asked or self.running.pending.demand).fixed)
-
     @property
     def waits(self) -> bool:
         """Whether it waits, and so holds nothing."""

@@ -23,11 +23,16 @@ class Spending:
         self._memory = memory
         self._charges = Charges()
         self._has_left = False
+        spent = [i for i, known in enumerate(dispatcher.topology.dimensions) if known.window_s is not None]
+        self._spent = sum(1 << index for index in spent)
 
     def ended(self, held: Held) -> None:
         """A call ends; what goes beyond its grant counts from now on."""
         assert held.running is not None
-        for index, granted, beyond in counted(held.granted_units(), held.settled):
+        demand = held.asked or held.running.pending.demand
+        if not demand.dimensions & self._spent:
+            return
+        for index, granted, beyond in counted(dict(demand.fixed), held.settled):
             self._add(index, granted, held.running.started_at_s)
             self._add(index, beyond, self._dispatcher.now_s())
 
