@@ -229,6 +229,7 @@ async def test_a_node_that_is_away_while_all_others_begin_anew_is_one_of_the_nex
     async with world() as shared, shared.client() as tg:
         await settle(200)
         lines = [shared.line_of(tg), shared.lines["a"]]
+        tg.set_capacity("quota:api/concurrency", 1)
         await shared.kill_agent("b")
         for line in lines:
             line.is_cut = True
@@ -241,6 +242,7 @@ async def test_a_node_that_is_away_while_all_others_begin_anew_is_one_of_the_nex
         assert await tg.run(search, 1.0) == "found"
         shape = tg._dispatcher().shape
         assert ([offer.name for offer in shape.nodes], shape.lost) == (["a", "b"], (1,))
+        assert shared.statistics().dimensions["quota:api/concurrency"].capacity == 1
         await shared.start_agent("b")
         await settle(200)
         assert tg._dispatcher().shape.lost == ()

@@ -106,6 +106,21 @@ class NodeKeeper:
         if (greeted := self._greeted.pop(session, None)) is not None:
             greeted.set()
 
+    async def tell_clients(self) -> None:
+        """Let the nodes know of all clients, and one of them at least before any of these is granted anything.
+
+        If none of them answers in time, they may be lost, or stand still: that holds no client up for longer.
+        """
+        told = Roster(self._roster.clients())
+        for node in self._nodes.alive():
+            node.tell(told)
+        if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
+            try:
+                await asyncio.wait(acks, timeout=self._answer_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for ack in acks:
+                    ack.cancel()
+
     # What their agents say.
 
     def take(self, node: Node, command: Command) -> None:

@@ -132,7 +132,7 @@ class Owner:
                 raise session.ended
             self._roster.heard(session)  # also if it has greeted before: it counts from when it greeted last
             if session.kind != NODE and self._recovering is None:
-                await self._tell_roster()
+                await self._keeper.tell_clients()
         except TangramError as error:
             return refusal_answer(error)
         except NotYetError as error:
@@ -229,7 +229,10 @@ class Owner:
         if self._decider is None:
             known = self._known
             decider = self._new_decider(None if known is None else self._nodes.add_lost(known))
-            decider.keep_version(0 if known is None else known.version)
+            if known is not None:
+                decider.keep_version(known.version)
+                with decider.plenty(known.dimensions):  # so that there is of quotas what was set
+                    pass
             self._decider = self._keeper.decider = decider
             self._keeper.begun()
             decider.reshape()  # so that each node can tell another owner of all nodes
@@ -293,22 +296,6 @@ class Owner:
             memory=self._decider.memory,
         )
         return made
-
-    async def _tell_roster(self) -> None:
-        """Let the nodes know of all clients, and one of them at least before any of these is granted anything.
-
-        If none of them answers within a beat, they may be lost, or stand still: that holds no client up for longer.
-        """
-        told = Roster(self._roster.clients())
-        for node in self._nodes.alive():
-            node.tell(told)
-        if acks := [self._loop.create_task(node.until_acked()) for node in self._nodes.alive()]:
-            try:
-                beat_s = self._settings.lease_s / BEATS
-                await asyncio.wait(acks, timeout=beat_s, return_when=asyncio.FIRST_COMPLETED)  # one knows: enough
-            finally:
-                for ack in acks:
-                    ack.cancel()
 
     # Frames.
 
