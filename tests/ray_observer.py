@@ -1,6 +1,7 @@
 """Count what lives at once in several places, by connections: also of what is killed, and in networks of containers.
 
-Whoever is to be counted connects, says in one line who it is, and stays connected for as long as it lives.
+Whoever is to be counted connects, says in one line who it is, goes on when it is answered with a line, and stays
+connected for as long as it lives.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Observer:
         self._servers = {server: place for place, server in places.items()}
         self._said: dict[socket.socket, tuple[str, bytes]] = {}
         self._alive: dict[socket.socket, Event] = {}
+        self._held: list[socket.socket] | None = None
         self._stop, self._stopped = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         for one in (*self._servers, self._stopped):
@@ -97,11 +99,17 @@ class Observer:
         with self._changed:
             return self._changed.wait_for(condition, limit_s)
 
-    def let_go(self) -> None:
-        """Send a line to all who live."""
+    def hold(self) -> None:
+        """Let nobody go on who begins from now on."""
         with self._changed:
-            for connection in self._alive:
-                connection.sendall(b"go\n")
+            self._held = []
+
+    def let_go(self) -> None:
+        """Let all go on, also those who begin later."""
+        with self._changed:
+            held, self._held = self._held, None
+            for connection in held or ():
+                _answer(connection)
 
     def _so_far(self) -> Sequence[Event]:
         with self._changed:
@@ -139,6 +147,10 @@ class Observer:
         else:
             self._alive[connection] = event = Event(place, 1, tuple(said.decode().split()))
             self.events.append(event)
+            if self._held is None:
+                _answer(connection)
+            else:
+                self._held.append(connection)
 
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
@@ -174,6 +186,11 @@ def _enter_network(pid: int) -> None:
         os.close(descriptor)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+
+
+def _answer(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it was killed, and may be closed
+        connection.sendall(b"go\n")
 
 
 def _received(connection: socket.socket) -> bytes:

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ while read -r name value; do case $name in Cpus_allowed_list:) cpus=$value;; esa
 while read -r mount; do case $mount in */containers/*/hostname*)
     id=${{mount##*/containers/}}; id=${{id%%/hostname*}};; esac; done < /proc/self/mountinfo
 echo "{pid} ${{id:-$PWD}} $cpus" >&3
+read -r word <&3
 {command}
 """
 
@@ -72,7 +73,9 @@ def load(port: int) -> Any:
             self.weights = torch.nn.Parameter(torch.full((WEIGHTS_BYTES // 4,), 0.5), requires_grad=False)
 
         def forward(self, value: float) -> float:
-            with seen_here(port):
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(b"model\n")
+                connection.recv(16)
                 time.sleep(0.01)
                 return float(self.weights[0]) * value
 
@@ -102,12 +105,16 @@ def pools_of(spec: dict[str, Any]) -> list[Any]:
     ]
 
 
-@contextlib.contextmanager
-def seen_here(port: int) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def seen_here(port: int) -> AsyncIterator[None]:
     """Be seen meanwhile, from this process."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(f"{os.getpid()}\n".encode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"{os.getpid()}\n".encode())
+        await reader.readline()
         yield
+    finally:
+        writer.close()
 
 
 # Actions.
@@ -135,13 +142,13 @@ async def take(folder: str) -> None:
 
 @tangram.action(quota={"search": 1}, timeout=60)
 async def search(port: int, seconds: float) -> None:
-    with seen_here(port):
+    async with seen_here(port):
         await asyncio.sleep(seconds)
 
 
 @tangram.action(quota={"exam": 1}, timeout=60)
 async def exam(port: int) -> None:
-    with seen_here(port):
+    async with seen_here(port):
         pass
 
 
@@ -174,14 +181,14 @@ async def share_nodes(name: str, lease_s: str, specs: str) -> None:
         library = connected(start=False)
         shared = SharedName(name, library.job)
         while said := (await line()).strip():
-            if said == "used":
-                tell(**in_use(tg))
-                continue
             actor = library.find(shared.owner if said == "owner" else shared.agent(said))
             try:
-                tell(pid=await library.answer(actor.pid.remote))
-            except LineError as error:
-                tell(pid=None, text=str(error))
+                if said == "used":
+                    tell(**in_use(tg))
+                else:
+                    tell(pid=await library.answer(actor.pid.remote))
+            except (LineError, tangram.TangramError) as error:
+                tell(pid=None, used=None, text=str(error))
         tell(**in_use(tg))
     tell(actors=connected(start=False).actor_names())
 
@@ -260,23 +267,17 @@ async def until_told(name: str, loops: str, doors: str) -> None:
 
 
 async def all_at_once(name: str, nodes: str, doors: str) -> None:
-    """Have all that there is at once, until the observer lets it go: memory and core of each node, all searches."""
+    """Have all that there is at once, if the observer holds it: memory and core of each node, all searches."""
     join()
     door = json.loads(doors)
 
     async def node() -> None:
         async with tangram.trajectory(memory_gib=MEMORY_GIB):
-            await seen(door["sandboxes"], "read -r word <&3")
-
-    @tangram.action(quota={"search": 1}, timeout=60)
-    async def search_until_let_go() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", door["search"])
-        writer.write(b"all\n")
-        await reader.readline()
-        writer.close()
+            await seen(door["sandboxes"], ":")
 
     async with connect(name):
-        await asyncio.gather(*(node() for _ in range(int(nodes))), *(search_until_let_go() for _ in range(SEARCHES)))
+        searches = (search(door["search"], 0) for _ in range(SEARCHES))
+        await asyncio.gather(*(node() for _ in range(int(nodes))), *searches)
     tell(had=True)
 
 

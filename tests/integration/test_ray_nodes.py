@@ -205,16 +205,18 @@ class Killing:
         self.clients.append(Client(self._stack.enter_context(running)))
 
     def next(self, victim: str) -> None:
-        """Kill somebody when some more commands and searches have begun or ended; half the time, wait for all to work."""
+        """Kill somebody when some more have begun or ended; half the time, wait for all to work again."""
         chance, observer = self._chance, self.observer
-        until = len(observer.events) + chance.randrange(1, 12)
-        assert observer.wait(lambda: len(observer.events) >= until, RECOVERY_S), f"nothing begins: {self.killed}"
+        due = len(observer.events) + chance.randrange(1, 12)
+        assert observer.wait(lambda: len(observer.events) >= due, RECOVERY_S), f"nothing begins: {self.killed}"
+        is_calm = chance.random() < 0.5
         if victim == "client":
             self._kill_client()
+        elif victim == "owner" and is_calm:
+            self._kill_owner_of_what_is_held()
         elif not self._kill_actor(victim):
             return
         self.killed[victim] += 1
-        is_calm = chance.random() < 0.5
         if is_calm:
             self.until_all_work()
         self._was_calm = is_calm
@@ -233,12 +235,25 @@ class Killing:
                 "its containers outlive its lease"
             )
 
+    def _kill_owner_of_what_is_held(self) -> None:
+        """Kill the owner, and let nobody go on before another one decides: all searches and what else has begun."""
+        observer = self.observer
+        observer.hold()
+        all_searches = observer.wait(lambda: self._alive()["search"] == SEARCHES, RECOVERY_S)
+        assert all_searches, (self.killed, self._alive())
+        assert until(lambda: self._kill_actor("owner"), RECOVERY_S)
+        assert until(lambda: used(self._holder) is not None, RECOVERY_S), "it does not decide again"
+        observer.let_go()
+
+    def _alive(self) -> Counter[str]:
+        return Counter(event.place for event in self.observer.alive())
+
     def _kill_actor(self, name: str) -> bool:
+        """Kill an actor, unless it is being started again just now; return whether."""
         self._holder.go_on(name)
-        if (pid := self._holder.told()["pid"]) is None:
-            return False  # it is being started again just now
-        os.kill(pid, signal.SIGKILL)
-        return True
+        if (pid := self._holder.told()["pid"]) is not None:
+            os.kill(pid, signal.SIGKILL)
+        return pid is not None
 
     def until_all_work(self) -> None:
         """Wait until commands begin on each node, and searches, more than were decided before."""
@@ -299,6 +314,7 @@ def test_whoever_is_killed_nothing_is_lost_or_granted_twice(
 def have_all_at_once(cluster: RayCluster, observer: Observer) -> None:
     """Nothing is lost: one client can have all of each node and of the quota at once."""
     doors = json.dumps({"sandboxes": observer.port("n2"), "search": observer.port("search")})
+    observer.hold()
     with program(cluster, "all_at_once", "killed", str(len(NODES)), doors) as last:
         all_there = observer.wait(lambda: len(observer.alive()) == len(NODES) + SEARCHES, RECOVERY_S)
         assert all_there, observer.alive()
@@ -308,9 +324,9 @@ def have_all_at_once(cluster: RayCluster, observer: Observer) -> None:
         assert last.ended() == 0
 
 
-def used(holder: Program) -> dict[str, float]:
+def used(holder: Program) -> dict[str, float] | None:
     holder.go_on("used")
-    found: dict[str, float] = holder.told()["used"]
+    found: dict[str, float] | None = holder.told()["used"]
     return found
 
 
