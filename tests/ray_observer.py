@@ -55,7 +55,8 @@ class Observer:
         self._servers = {server: place for place, server in places.items()}
         self._said: dict[socket.socket, tuple[str, bytes]] = {}
         self._alive: dict[socket.socket, Event] = {}
-        self._held: list[socket.socket] | None = None
+        self._holds: frozenset[str] = frozenset()
+        self._held: list[socket.socket] = []
         self._stop, self._stopped = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         for one in (*self._servers, self._stopped):
@@ -99,17 +100,17 @@ class Observer:
         with self._changed:
             return self._changed.wait_for(condition, limit_s)
 
-    def hold(self) -> None:
-        """Let nobody go on who begins from now on."""
+    def hold(self, *places: str) -> None:
+        """Let nobody go on who begins in some places from now on."""
         with self._changed:
-            self._held = []
+            self._holds |= set(places)
 
     def let_go(self) -> None:
         """Let all go on, also those who begin later."""
         with self._changed:
-            held, self._held = self._held, None
-            for connection in held or ():
-                _answer(connection)
+            self._holds = frozenset()
+            while self._held:
+                _answer(self._held.pop())
 
     def _so_far(self) -> Sequence[Event]:
         with self._changed:
@@ -147,10 +148,10 @@ class Observer:
         else:
             self._alive[connection] = event = Event(place, 1, tuple(said.decode().split()))
             self.events.append(event)
-            if self._held is None:
-                _answer(connection)
-            else:
+            if place in self._holds:
                 self._held.append(connection)
+            else:
+                _answer(connection)
 
     def _forget(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,7 @@ class Killing:
         self.observer = observer
         self.clients: list[Client] = []
         self.killed: Counter[str] = Counter()
+        self.pids: list[int] = []
         self._cluster = cluster
         self._engines = engines
         self._holder = holder
@@ -236,11 +237,12 @@ class Killing:
             )
 
     def _kill_owner_of_what_is_held(self) -> None:
-        """Kill the owner, and let nobody go on before another one decides: all searches and what else has begun."""
+        """Kill the owner, and let nobody go on before another one decides: all searches, and what else has begun."""
         observer = self.observer
-        observer.hold()
+        observer.hold("search")
         all_searches = observer.wait(lambda: self._alive()["search"] == SEARCHES, RECOVERY_S)
         assert all_searches, (self.killed, self._alive())
+        observer.hold(*NODES)
         assert until(lambda: self._kill_actor("owner"), RECOVERY_S)
         assert until(lambda: used(self._holder) is not None, RECOVERY_S), "it does not decide again"
         observer.let_go()
@@ -250,9 +252,9 @@ class Killing:
 
     def _kill_actor(self, name: str) -> bool:
         """Kill an actor, unless it is being started again just now; return whether."""
-        self._holder.go_on(name)
-        if (pid := self._holder.told()["pid"]) is not None:
+        if (pid := pid_of(self._holder, name)) is not None:
             os.kill(pid, signal.SIGKILL)
+            self.pids.append(pid)
         return pid is not None
 
     def until_all_work(self) -> None:
@@ -307,14 +309,16 @@ def test_whoever_is_killed_nothing_is_lost_or_granted_twice(
         )
         assert until(lambda: used(holder) == {}, LEASE_S + GRACE_S + SLACK_S)
         have_all_at_once(cluster, observer)
+        pids = [*killing.pids, *(pid_of(holder, name) or 0 for name in ("owner", *NODES))]
         closed(holder)
+        assert left_by(pids) == []
         assert os.listdir(folder) == []
 
 
 def have_all_at_once(cluster: RayCluster, observer: Observer) -> None:
     """Nothing is lost: one client can have all of each node and of the quota at once."""
     doors = json.dumps({"sandboxes": observer.port("n2"), "search": observer.port("search")})
-    observer.hold()
+    observer.hold(*NODES, "search")
     with program(cluster, "all_at_once", "killed", str(len(NODES)), doors) as last:
         all_there = observer.wait(lambda: len(observer.alive()) == len(NODES) + SEARCHES, RECOVERY_S)
         assert all_there, observer.alive()
@@ -322,6 +326,24 @@ def have_all_at_once(cluster: RayCluster, observer: Observer) -> None:
         observer.let_go()
         assert last.told() == {"had": True}
         assert last.ended() == 0
+
+
+def left_by(pids: Sequence[int]) -> list[str]:
+    """Return what there is of actors that have ended: they themselves, and cgroups of theirs."""
+    groups = engine_keeper.CGROUPS.glob("**/arl_tangram-*")  # with the number of the process in the middle
+    left = [str(group) for group in groups if {str(pid) for pid in pids} & set(group.name.split("-"))]
+    for pid in pids:
+        with suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text()
+            left += [f"{pid} {name}"] if name.startswith("ray::") else []
+    return left
+
+
+def pid_of(holder: Program, name: str) -> int | None:
+    """Return the number of the process of an actor; None if it is being started again just now."""
+    holder.go_on(name)
+    found: int | None = holder.told()["pid"]
+    return found
 
 
 def used(holder: Program) -> dict[str, float] | None:
