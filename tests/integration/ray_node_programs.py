@@ -120,7 +120,7 @@ async def seen_here(port: int) -> AsyncIterator[None]:
 # Actions.
 
 
-@tangram.action(cpu=1, timeout=60)
+@tangram.action(cpu=1, timeout=120)
 async def seen(port: int, command: str) -> str:
     """Run a command that somebody can see."""
     script = SEEN.format(port=port, pid=os.getpid(), command=command)
@@ -130,34 +130,34 @@ async def seen(port: int, command: str) -> str:
     return done.stdout.decode()
 
 
-@tangram.action(cpu=1, timeout=60)
+@tangram.action(cpu=1, timeout=120)
 async def give(folder: str) -> None:
     await tangram.current_sandbox().put_dir(folder, "given")
 
 
-@tangram.action(cpu=1, timeout=60)
+@tangram.action(cpu=1, timeout=120)
 async def take(folder: str) -> None:
     await tangram.current_sandbox().get_dir("given", folder)
 
 
-@tangram.action(quota={"search": 1}, timeout=60)
+@tangram.action(quota={"search": 1}, timeout=120)
 async def search(port: int, seconds: float) -> None:
     async with seen_here(port):
         await asyncio.sleep(seconds)
 
 
-@tangram.action(quota={"exam": 1}, timeout=60)
+@tangram.action(quota={"exam": 1}, timeout=120)
 async def exam(port: int) -> None:
     async with seen_here(port):
         pass
 
 
-@tangram.action(service="judge", timeout=60)
+@tangram.action(service="judge", timeout=120)
 async def judge(value: float) -> float:
     return float(await tangram.current_service().call(value))
 
 
-@tangram.action(service="teacher", timeout=60)
+@tangram.action(service="teacher", timeout=120)
 async def teach(value: float) -> float:
     return float(await tangram.current_service().call(value))
 

@@ -193,6 +193,7 @@ class Killing:
         self.clients: list[Client] = []
         self.killed: Counter[str] = Counter()
         self.pids: list[int] = []
+        self.gone_s: list[float] = []
         self._cluster = cluster
         self._engines = engines
         self._holder = holder
@@ -232,9 +233,9 @@ class Killing:
         client.kill()
         self.new_client()
         if self._was_calm:
-            assert until(lambda: not self.left_of(client), LEASE_S + GRACE_S + SLACK_S), (
-                "its containers outlive its lease"
-            )
+            are_gone = until(lambda: not self.left_of(client), LEASE_S + GRACE_S + SLACK_S)
+            assert are_gone, "its containers outlive its lease"
+            self.gone_s.append(time.monotonic() - (client.killed_s or 0))
 
     def _kill_owner_of_what_is_held(self) -> None:
         """Kill the owner, and let nobody go on before another one decides: all searches, and what else has begun."""
@@ -300,7 +301,7 @@ def test_whoever_is_killed_nothing_is_lost_or_granted_twice(
             client.end()
         told = [each for client in killing.clients for each in client.told]
         longest_s = max(each["took_s"] for each in told)
-        print(killing.killed, Counter(each["error"] for each in told), longest_s, observer.begun())
+        print(killing.killed, Counter(each["error"] for each in told), longest_s, observer.begun(), killing.gone_s)
         print(*{(each["error"], each["text"]) for each in told if each["error"]}, sep="\n")
         assert longest_s < CALL_S
         assert [observer.peak(place) for place in (*NODES, "search")] == [1, 1, 1, SEARCHES]
