@@ -29,7 +29,7 @@ from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.naming import SharedName
 from integration.ray_programs import join, line, tell
 
-MEMORY_GIB = 1.0
+MEMORY_GIB = 1 / 4
 SMALL_GIB = 1 / 16
 SEARCHES = 2
 EXAMS = 20

@@ -20,6 +20,7 @@ import pytest
 
 import engine_keeper
 import ray_cluster
+from container_watch import ContainerWatch
 from docker_engine import PrivateEngine, close_all
 from docker_images import Images
 from ray_cluster import RayCluster
@@ -94,6 +95,8 @@ CLIENTS = 16
 ROLLOUTS = 2
 TURNS = 3
 SEARCHES = 2
+SANDBOXES = 4
+"""For as many a node has memory."""
 EXAMS = 20
 SEATS = 2
 
@@ -103,6 +106,7 @@ def test_sixteen_clients_never_use_more_than_there_is_on_any_node(
     cluster: RayCluster, engines: list[PrivateEngine], boxes: list[dict[str, Any]]
 ) -> None:
     with ExitStack() as stack:
+        watches = [stack.enter_context(ContainerWatch(engine.api, OWNER_LABEL)) for engine in engines]
         observer = stack.enter_context(observed(engines, "search", "exam", "judge", "teacher"))
         doors = json.dumps(
             {"sandboxes": observer.port("n2"), "search": observer.port("search"), "exam": observer.port("exam")}
@@ -125,6 +129,7 @@ def test_sixteen_clients_never_use_more_than_there_is_on_any_node(
             assert observer.peak(node) == 1
             assert {cpus for _, _, cpus in observer.who(node)} == {str(box["core"])}
             assert len({container for _, container, _ in observer.who(node)}) > 1
+        assert [watch.peak(SLACK_S) for watch in watches] == [SANDBOXES] * 2
         assert begun["search"] == rollouts * TURNS
         assert observer.peak("search") == SEARCHES
         assert begun["exam"] == EXAMS
@@ -284,6 +289,7 @@ def test_whoever_is_killed_nothing_is_lost_or_granted_twice(
     print(f"ARL_KILLS={KILLS} ARL_SEED={SEED}")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="arl-nodes-"))
+        watches = [stack.enter_context(ContainerWatch(engine.api, OWNER_LABEL)) for engine in engines]
         observer = stack.enter_context(observed(engines, "search"))
         specs = json.dumps([*boxes, {"folder": folder}])
         holder = stack.enter_context(program(cluster, "share_nodes", "killed", str(LEASE_S), specs))
@@ -309,6 +315,7 @@ def test_whoever_is_killed_nothing_is_lost_or_granted_twice(
             lambda: not any(killing.left_of(client) for client in killing.clients), LEASE_S + GRACE_S + SLACK_S
         )
         assert until(lambda: used(holder) == {}, LEASE_S + GRACE_S + SLACK_S)
+        assert max(watch.peak(SLACK_S) for watch in watches) <= SANDBOXES
         have_all_at_once(cluster, observer)
         pids = [*killing.pids, *(pid_of(holder, name) or 0 for name in ("owner", *NODES))]
         closed(holder)
