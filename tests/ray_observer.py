@@ -67,7 +67,8 @@ class Observer:
     def close(self) -> None:
         self._stop.close()
         self._thread.join(30)
-        for one in (self._selector, self._stopped, *self._servers, *self._said, *self._alive):
+        self._selector.close()
+        for one in (self._stopped, *self._servers, *self._said, *self._alive):
             one.close()
 
     def port(self, place: str) -> int:
