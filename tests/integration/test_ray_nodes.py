@@ -146,7 +146,7 @@ GRACE_S = 1 + 5
 """Of bodies, as it is shared, and the owner's own: so much longer than a lease it waits for who is silent."""
 SLACK_S = 10
 """For a busy machine, on which containers take seconds to be removed."""
-RECOVERY_S = 60
+RECOVERY_S = 100
 """Until somebody has a command on each node again, whatever was killed: processes are started again, nodes swept."""
 CALL_S = 80
 """The longest that a caller waits for a result or an error."""
@@ -218,7 +218,7 @@ class Killing:
         assert observer.wait(lambda: len(observer.events) >= due, RECOVERY_S), f"nothing begins: {self.killed}"
         is_calm = chance.random() < 0.5
         if victim == "client":
-            self._kill_client()
+            victim = self._kill_client()
         elif victim == "owner" and is_calm:
             self._kill_owner_of_what_is_held()
         elif not self._kill_actor(victim):
@@ -228,8 +228,8 @@ class Killing:
             self.until_all_work()
         self._was_calm = is_calm
 
-    def _kill_client(self) -> None:
-        """Kill a client that has a command in a container right now, if there is one."""
+    def _kill_client(self) -> str:
+        """Kill a client that has a command in a container right now, if there is one; return what it was."""
         alive = {client.pid: client for client in self.clients if client.killed_s is None}
         holding = sorted(
             {event.who[0] for event in self.observer.alive() if event.place in ("n0", "n1")} & alive.keys()
@@ -241,6 +241,7 @@ class Killing:
             are_gone = until(lambda: not self.left_of(client), LEASE_S + GRACE_S + SLACK_S)
             assert are_gone, "its containers outlive its lease"
             self.gone_s.append(time.monotonic() - (client.killed_s or 0))
+        return "client with a command in a container" if holding else "client"
 
     def _kill_owner_of_what_is_held(self) -> None:
         """Kill the owner, and let nobody go on before another one decides: all searches, and what else has begun."""
