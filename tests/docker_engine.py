@@ -75,6 +75,14 @@ class EngineApi:
             raise OSError(answer.status, data.decode(errors="replace").strip())
         return data
 
+    def stream(self, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send a GET request whose answer comes as long as it is read; both are to be closed."""
+        connection = self._connect()
+        connection.request("GET", path)
+        assert connection.sock is not None
+        connection.sock.settimeout(None)
+        return connection, connection.getresponse()
+
     def get(self, path: str) -> Any:
         """Return what a GET request is answered with."""
         return json.loads(self.call("GET", path))

@@ -28,37 +28,47 @@ class RayCluster:
     Attributes:
         address: for `RAY_ADDRESS`.
         nodes: Ray's ids of its nodes, the head first.
+        temporary: the folder for temporary files of its programs and actors.
     """
 
     address: str
     nodes: tuple[str, ...]
+    temporary: str
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of programs that are to join it."""
-        return os.environ | {"RAY_ADDRESS": self.address, "RAY_USAGE_STATS_ENABLED": "0"}
+        return _environment(self.temporary) | {"RAY_ADDRESS": self.address}
 
 
 @contextmanager
 def started(nodes: int = NODES) -> Iterator[RayCluster]:
     """Start one; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        temporary = f"{folder}/tmp"
+        os.makedirs(f"{temporary}/ray")  # where it writes its address
         process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), folder, str(nodes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            env=_environment(temporary),
             text=True,
         )
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             told = json.loads(process.stdout.readline())
-            yield RayCluster(told["address"], tuple(told["nodes"]))
+            yield RayCluster(told["address"], tuple(told["nodes"]), temporary)
         finally:
             process.stdin.close()
             process.wait(STOP_LIMIT_S)
             process.stdout.close()
+
+
+def _environment(temporary: str) -> dict[str, str]:
+    """No workers are started before they are needed: each program that joins would have four of them, and uses none."""
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"}
+    return os.environ | settings | {"TMPDIR": temporary}
 
 
 def main(folder: str, nodes: int) -> None:

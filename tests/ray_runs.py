@@ -1,8 +1,9 @@
-"""Run the programs of `integration/ray_programs.py` on a cluster, and read what they tell."""
+"""Run programs of `integration/ray_programs.py` and its kin on a cluster, and read what they tell."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,12 @@ from typing import Any
 
 from ray_cluster import RayCluster
 
-PROGRAMS = Path(__file__).with_name("integration") / "ray_programs.py"
+TESTS = Path(__file__).parent
+PROGRAMS = "ray_programs.py"
 
 
 class Program:
-    """One of `ray_programs`, as it runs."""
+    """A program, as it runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -38,10 +40,11 @@ class Program:
 
 
 @contextmanager
-def program(cluster: RayCluster, *words: str) -> Iterator[Program]:
+def program(cluster: RayCluster, *words: str, programs: str = PROGRAMS) -> Iterator[Program]:
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS), *words],
-        env=cluster.environment,
+        [sys.executable, str(TESTS / "integration" / programs), *words],
+        env=cluster.environment | {"PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import sys
 import threading
 import time
 import types
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import ray
@@ -22,12 +20,14 @@ import ray
 import arl_tangram as tangram
 from arl_tangram.integrations.ray import Node, connect, share
 from arl_tangram.integrations.ray.installed import connected
-from arl_tangram.integrations.ray.lines import LineError
-from arl_tangram.integrations.ray.naming import SharedName
 
 
 def pools() -> tangram.Tangram:
     return tangram.Tangram(tangram.LocalPool(cores=2, memory_gib=2), tangram.Quota("search", concurrency=2))
+
+
+def quotas() -> tangram.Tangram:
+    return tangram.Tangram(tangram.Quota("search", concurrency=2), kill_grace_s=1)
 
 
 def other_pools() -> tangram.Tangram:
@@ -218,90 +218,6 @@ async def both(name: str) -> None:
     join()
     async with connect(name):
         tell(cores=await both_cores())
-
-
-# Several nodes, many clients.
-
-STAMPED = "date +%s.%N; {}; date +%s.%N; pwd"
-
-
-def quotas() -> tangram.Tangram:
-    return tangram.Tangram(tangram.Quota("search", concurrency=2), kill_grace_s=1)
-
-
-def one_core(folder: str) -> list[tangram.LocalPool]:
-    return [tangram.LocalPool(cores=1, memory_gib=1, root=folder)]
-
-
-async def share_nodes(name: str, lease_s: str, *roots: str) -> None:
-    """Share one node of one core for each folder, on the machines of the cluster in turn, until an empty line comes.
-
-    For a line with the name of an actor, tell the number of its process; for `used`, what is in use.
-    """
-    join()
-    ids = [node["NodeID"] for node in ray.nodes()]
-    nodes = [
-        Node(f"n{number}", partial(one_core, root), node_id=ids[number % len(ids)]) for number, root in enumerate(roots)
-    ]
-    async with share(quotas, name=name, nodes=nodes, lease_s=float(lease_s)) as tg:
-        tell(dimensions=sorted(tg.statistics().dimensions))
-        library = connected(start=False)
-        shared = SharedName(name, library.job)
-        while said := (await line()).strip():
-            if said == "used":
-                tell(used={name: found.used for name, found in tg.statistics().dimensions.items() if found.used})
-                continue
-            actor = library.find(shared.owner if said == "owner" else shared.agent(said))
-            try:
-                tell(pid=await library.answer(actor.pid.remote))
-            except LineError as error:
-                tell(pid=None, text=str(error))
-        statistics = tg.statistics()
-        tell(running=statistics.running, waiting=statistics.waiting, trajectories=statistics.trajectories,
-             used={name: found.used for name, found in statistics.dimensions.items() if found.used})  # fmt: skip
-
-
-async def work(name: str, rollouts: str) -> None:
-    """Run rollouts, all at once, and tell when each command ran, and where, and when each search did."""
-    join()
-    commands: list[tuple[str, float, float]] = []
-    searches: list[tuple[float, float]] = []
-    kept: list[bool] = []
-
-    async def rollout(number: int) -> None:
-        async with tangram.trajectory(memory_gib=0.05):
-            for turn in range(3):
-                said = (await shell(STAMPED.format(f"echo {number} {turn} >> notes; sleep 0.05"))).split()
-                commands.append((said[2], float(said[0]), float(said[1])))
-                searches.append(await search(0.02))
-            kept.append((await shell("cat notes")).splitlines() == [f"{number} {turn}" for turn in range(3)])
-
-    async with connect(name):
-        await asyncio.gather(*(rollout(number) for number in range(int(rollouts))))
-    tell(commands=commands, searches=searches, kept=kept)
-
-
-@tangram.action(cpu=1, timeout=60)
-async def seen(port: int, command: str) -> None:
-    """Run a command that somebody can see: for as long as it lives it is connected to a port, and says where it is."""
-    await tangram.current_sandbox().exec(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port} && pwd >&3 && {command}"])
-
-
-async def until_told(name: str, port: str) -> None:
-    """Hold cores, memory and a sandbox again and again, until a line comes or this is killed; tell how that ended."""
-    join()
-    ended = asyncio.create_task(line())
-    async with connect(name):
-        tell(pid=os.getpid())
-        while not ended.done():
-            began_s = time.monotonic()
-            try:
-                async with asyncio.timeout(90), tangram.trajectory(memory_gib=0.05):
-                    await seen(int(port), f"sleep {random.choice([0.1, 0.3, 1])}")
-                    await search(0.05)
-                tell(error=None, took_s=time.monotonic() - began_s)
-            except tangram.InfrastructureError as error:
-                tell(error=type(error).__name__, text=str(error)[:300], took_s=time.monotonic() - began_s)
 
 
 if __name__ == "__main__":
