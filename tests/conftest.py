@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -59,6 +60,12 @@ async def _no_task_left() -> AsyncIterator[None]:
     yield
     if found := await pending_tasks():
         pytest.fail(f"the test left behind: {'; '.join(found)}", pytrace=False)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported and collected out of the garbage collector, which else looks through it around each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
