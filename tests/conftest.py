@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 import engine_keeper
 import machine
 from blocking import no_blocking
+from distribution import FilesInOrder
 from docker_engine import EngineApi, NoEngineError, PrivateEngine, close_all, find_engine
 from docker_images import Images
 from leftovers import Snapshot, pending_tasks
@@ -24,11 +27,12 @@ HERE = Path(__file__).parent
 # Tests that work with real files, processes and sockets: there, a file descriptor is a thing that can be lost.
 WITH_DESCRIPTORS = ("cases", "contract", "integration", "service")
 
-# deadline=None: a slow machine is no failure. The nightly profile is chosen with --hypothesis-profile=nightly.
+# deadline=None: a slow machine is no failure. The others are chosen with --hypothesis-profile=light, or nightly.
 _SLOW = [HealthCheck.too_slow]
 settings.register_profile(
     "deterministic", derandomize=True, database=None, deadline=None, print_blob=True, suppress_health_check=_SLOW
 )
+settings.register_profile("light", settings.get_profile("deterministic"), max_examples=25)
 settings.register_profile("nightly", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
 settings.load_profile("deterministic")
 
@@ -59,6 +63,18 @@ async def _no_task_left() -> AsyncIterator[None]:
     yield
     if found := await pending_tasks():
         pytest.fail(f"the test left behind: {'; '.join(found)}", pytrace=False)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInOrder | None:
+    """Distribute files as `distribution` does; other ways are those of xdist."""
+    return FilesInOrder(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through all that was imported and collected, around each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -23,8 +23,9 @@ from property.runtime_setup import POLICIES, Rollout, Setup
 from property.runtime_world import World
 from property.stepped_loop import SteppedLoop, threads_in_lockstep
 
-ACTIONS = 100_000
-NIGHTLY_ACTIONS = 1_000_000
+ACTIONS = {"light": 10_000, "nightly": 1_000_000}
+"""How many at least; the profile of Hypothesis that is not here has `USUAL_ACTIONS`."""
+USUAL_ACTIONS = 100_000
 EXAMPLES = 40
 """Runs of the machine for each seed; seeds follow each other until there were enough actions."""
 
@@ -261,10 +262,11 @@ def _lockstep() -> Iterator[None]:
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("_lockstep")
 def test_the_runtime_agrees_with_its_account_whatever_happens_to_it(request: pytest.FixtureRequest) -> None:
-    nightly = settings.get_current_profile_name() == "nightly"
-    goal = NIGHTLY_ACTIONS if nightly else ACTIONS
+    profile = settings.get_current_profile_name()
+    goal = ACTIONS.get(profile, USUAL_ACTIONS)
     chosen = request.config.getoption("hypothesis_seed", None)
-    first = int(chosen) if chosen is not None else random.SystemRandom().randrange(1 << 32) if nightly else 0
+    drawn = random.SystemRandom().randrange(1 << 32) if profile == "nightly" else 0
+    first = drawn if chosen is None else int(chosen)
     print(f"first seed: {first}; --hypothesis-seed={first} repeats this run")
     # To make a failing run small takes minutes, so it is done where the seed was chosen, to repeat one.
     phases = (Phase.generate,) if chosen is None else (Phase.generate, Phase.shrink)

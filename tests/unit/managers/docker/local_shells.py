@@ -72,6 +72,8 @@ class LocalStream:
         """Wait until all of it has ended."""
         self.close()
         await self._process.wait()
+        # Where its end is known already, that does not wait for its pipes, which nobody is to read any more.
+        self._process._transport.close()  # type: ignore[attr-defined]
         for task in (*self._pumps, self._ending):
             task.cancel()
         await asyncio.wait([*self._pumps, self._ending])
