@@ -32,6 +32,7 @@ from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -62,6 +63,11 @@ class Shared(Calling):
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is open and of no use any more: its owner, or what it shared, is lost for good."""
+        return self._state == "open" and self._pump.is_over
 
     # Opening.
 
@@ -292,6 +298,11 @@ class Shared(Calling):
         """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
         self._check_opened()
         return cast(str, self._look("report"))
+
+    def figures(self) -> Figures:
+        """Return the figures of the report, of all processes; see `Tangram.figures`."""
+        self._check_opened()
+        return cast(Figures, self._look("figures"))
 
     def describe(self) -> str:
         """Say what enforces grants of cores on each node, in one line."""

@@ -7,6 +7,7 @@ import concurrent.futures
 import importlib
 import os
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -210,6 +211,12 @@ def find_ray() -> Any:
             "a shared runtime needs Ray, which is not installed: pip install 'arl-tangram[ray]'"
         ) from error
     return ray
+
+
+def in_worker() -> bool:
+    """Return whether this process runs an actor of Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
 def connected(*, start: bool) -> Library:
