@@ -73,7 +73,7 @@ def parameters_of(function: Callable[..., Any], *, name: str | None = None, with
     """Return what a function takes from a model; see `function_schema`."""
     own = getattr(function, "__name__", repr(function))
     called = own if name is None else name
-    if not isinstance(called, str) or not _NAME.fullmatch(called):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(called, str) or not _NAME.fullmatch(called):
         raise DefinitionError(f"{own}: a tool's name has up to 64 letters, digits, '_' and '-', not {called!r}")
     try:
         hints = get_type_hints(function, include_extras=True)
