@@ -51,7 +51,7 @@ class ScriptedLLM:
         tokens = self._tokenizer.encode(text, add_special_tokens=False)
         return TokenOutput(
             token_ids=tokens,
-            log_probs=[-0.1] * len(tokens),
+            log_probs=[-0.1] * len(tokens) if sampling_params.get("logprobs") else None,
             stop_reason="completed",
             num_preempted=0,
             extra_fields={"global_steps": 0, "min_global_steps": 0, "max_global_steps": 0},
