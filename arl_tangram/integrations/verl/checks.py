@@ -38,7 +38,9 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
     """
     names = Counter(str(tool.name) for tool in tools)
     if twice := sorted(name for name, times in names.items() if times > 1):
-        raise ConfigurationError(f"tools: more than one is called {', '.join(map(repr, twice))}; verl would use the last")
+        raise ConfigurationError(
+            f"tools: more than one is called {', '.join(map(repr, twice))}; verl would use the last"
+        )
     find_function(settings.pools, where="tangram.pools")
     for name in ("setup", "reward"):
         address: str | None = getattr(settings, name)

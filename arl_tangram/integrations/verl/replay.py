@@ -30,7 +30,9 @@ def sampler_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     options = {str(key): value for key, value in (given or {}).items()}
     if unknown := sorted(options.keys() - {*_OPTIONS, *_MORE}):
         known = ", ".join((*_OPTIONS, *_MORE))
-        raise ConfigurationError(f"trainer.v1.sampler.sampler_kwargs has no key {', '.join(unknown)}; its keys: {known}")
+        raise ConfigurationError(
+            f"trainer.v1.sampler.sampler_kwargs has no key {', '.join(unknown)}; its keys: {known}"
+        )
     filters, refills = options.get("filter_groups_metric"), options.get("sync_refill_failed_groups")
     if filters is not None and options.get("train_batch_size") is None:
         raise ConfigurationError(

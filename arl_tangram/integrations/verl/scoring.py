@@ -75,7 +75,9 @@ def score_of(result: Any, name: str) -> dict[str, Any]:
     if isinstance(result, Mapping):
         beside = {str(key): item for key, item in cast("Mapping[Any, Any]", result).items()}
         if "score" not in beside:
-            raise TypeError(f"{name} has returned a mapping without the key 'score', but {', '.join(beside) or 'empty'}")
+            raise TypeError(
+                f"{name} has returned a mapping without the key 'score', but {', '.join(beside) or 'empty'}"
+            )
         value = beside["score"]
     if not isinstance(value, int | float) and getattr(value, "ndim", None) == 0:
         value = value.item()  # a number of numpy or torch

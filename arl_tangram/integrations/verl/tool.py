@@ -20,7 +20,9 @@ from arl_tangram.integrations.verl.using import use
 _LOG = logging.getLogger("arl_tangram.verl")
 _KEYS = ("type", "action", "name", "timeout_s", "queue_timeout_s", "given", "runtime")
 # What people write here because a tool elsewhere has it; each process would have limits of its own.
-_PER_PROCESS = frozenset({"pools", "pool", "cores", "memory_gib", "quota", "quotas", "num_workers", "rate_limit", "tangram"})
+_PER_PROCESS = frozenset(
+    {"pools", "pool", "cores", "memory_gib", "quota", "quotas", "num_workers", "rate_limit", "tangram"}
+)
 
 
 class TangramTool(BaseTool):
@@ -102,7 +104,11 @@ class TangramTool(BaseTool):
             InfrastructureError: in a rollout, which ends with it.
             NoRuntimeError: there is no runtime to call it on.
         """
-        return ToolResponse(text=await use(self.tool, parameters, self._given.get(instance_id, {}), self.runtime)), None, {}
+        return (
+            ToolResponse(text=await use(self.tool, parameters, self._given.get(instance_id, {}), self.runtime)),
+            None,
+            {},
+        )
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
         """Forget the call. It never raises: that would fail the rollout, and in some workers the batch."""

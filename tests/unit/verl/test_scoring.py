@@ -76,7 +76,9 @@ async def test_what_the_infrastructure_breaks_has_no_score() -> None:
 
 
 def test_a_field_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigurationError, match=r"asks_for_more as a reward asks for answer; .*solution_str, ground_truth"):
+    with pytest.raises(
+        ConfigurationError, match=r"asks_for_more as a reward asks for answer; .*solution_str, ground_truth"
+    ):
         taken_by(asks_for_more, FIELDS)
     assert taken_by(asks_for_more, {**FIELDS, "answer": "42"}) == {"solution_str": "it is 42", "answer": "42"}
 
@@ -89,7 +91,9 @@ def test_numbers_of_all_kinds_are_scores(result: Any) -> None:
         assert type(scored) is float
 
 
-@pytest.mark.parametrize("result", [None, "1", float("nan"), float("inf"), [1.0], {"score": "high"}, np.array([1.0, 2.0])])
+@pytest.mark.parametrize(
+    "result", [None, "1", float("nan"), float("inf"), [1.0], {"score": "high"}, np.array([1.0, 2.0])]
+)
 def test_anything_else_is_not(result: Any) -> None:
     with pytest.raises(TypeError, match="grade as a reward returns a finite number"):
         score_of(result, "grade")
