@@ -19,7 +19,7 @@ from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.wording import is_masked
-from arl_tangram.integrations.verl.scoring import has_sandbox, score, score_of
+from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of
 
 __all__ = ["MASKED", "TangramRewardManager", "compute_score"]
 

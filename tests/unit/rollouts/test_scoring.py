@@ -9,7 +9,7 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, RunTimeout, SandboxLostError
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.verl.scoring import has_sandbox, score, score_of, taken_by
+from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of, taken_by
 from arl_tangram.testing import FakePool
 
 FIELDS: dict[str, Any] = {"data_source": "toy", "solution_str": "it is 42", "ground_truth": "42", "extra_info": {}}
