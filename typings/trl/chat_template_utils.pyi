@@ -3,9 +3,9 @@ from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-def add_response_schema(processing_class: T) -> T: ...
+def add_response_schema(processing_class: _T) -> _T: ...
 def parse_response(
     tokenizer: PreTrainedTokenizerBase,
     ids: list[int],

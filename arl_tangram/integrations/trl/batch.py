@@ -72,7 +72,8 @@ def _cancelled(
     cancel: concurrent.futures.Future[Callable[[], object]], played: concurrent.futures.Future[list[Episode]]
 ) -> None:
     """Cancel what is played, unless it is over; it has at least begun, or it never will."""
-    concurrent.futures.wait([cancel, played], return_when=concurrent.futures.FIRST_COMPLETED)
+    either: list[concurrent.futures.Future[Any]] = [cancel, played]
+    concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
     if not played.done():
         cancel.result()()
 

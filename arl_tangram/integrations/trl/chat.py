@@ -36,7 +36,10 @@ class TemplateChat:
     ) -> None:
         # A copy: with a schema, the trainer's own would be taken for one of a trainer that calls tools itself.
         self._tokenizer = copy.deepcopy(tokenizer)
-        if getattr(tokenizer, "response_template", None) is None and getattr(tokenizer, "response_schema", None) is None:
+        if (
+            getattr(tokenizer, "response_template", None) is None
+            and getattr(tokenizer, "response_schema", None) is None
+        ):
             try:
                 self._tokenizer = add_response_schema(self._tokenizer)
             except ValueError as error:
@@ -57,9 +60,10 @@ class TemplateChat:
         Raises:
             ConfigurationError: it is a text, and no conversation.
         """
-        if isinstance(prompt, str):
+        if not isinstance(prompt, list):
             raise ConfigurationError(
-                "tool_rollouts() needs conversations as prompts, [{'role': 'user', 'content': …}], and the dataset has texts"
+                "tool_rollouts() needs conversations as prompts, [{'role': 'user', 'content': …}], and the dataset has "
+                + type(prompt).__name__
             )
         return self._ids(prompt, tools=self._tools, add_generation_prompt=True)
 
@@ -80,7 +84,7 @@ class TemplateChat:
         Raises:
             ConfigurationError: the template writes a turn in another way once answers follow it.
         """
-        call = {"type": "function", "function": {"name": answers[0][0], "arguments": {}}}
+        call: dict[str, Any] = {"type": "function", "function": {"name": answers[0][0], "arguments": {}}}
         before: list[Message] = [
             {"role": "user", "content": "-"},
             {"role": "assistant", "content": "", "tool_calls": [call]},

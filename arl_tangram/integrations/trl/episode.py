@@ -171,9 +171,7 @@ def _room(episode: Episode, plan: Plan) -> int:
     return max(min(plan.max_tokens - completion, plan.max_context - prompt - completion), 0)
 
 
-async def _use_all(
-    calls: Sequence[ToolCall], plan: Plan, rollout: Rollout, episode: Episode
-) -> list[tuple[str, str]]:
+async def _use_all(calls: Sequence[ToolCall], plan: Plan, rollout: Rollout, episode: Episode) -> list[tuple[str, str]]:
     """Make the calls of a turn, all at once; each ends by its own bounds."""
 
     async def use(call: ToolCall) -> Used:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.calling import Calling
-from arl_tangram.errors import ConfigurationError, UsageError
+from arl_tangram.errors import ConfigurationError, TangramError, UsageError
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
@@ -39,8 +39,8 @@ def batch_reward(
     """Return a reward function for `GRPOTrainer(reward_funcs=…)` that scores each sample with one call of an action.
 
     The action gets those fields that its signature names: the columns of the dataset, `prompt`, `completion`,
-    `completion_ids`, and `tangram_answer`, the text of the model's last turn. It returns a number, or a mapping with one
-    as `score`. A call that ran for too long or out of memory scores 0; any other error of its body ends the training.
+    `completion_ids`, and `tangram_answer`, the text of the model's last turn. It returns a number, or a mapping with
+    one as `score`. A call that ran for too long or out of memory scores 0; what else its body raises ends the training.
 
     A sample whose call or whose rollout failed because of the infrastructure has no reward: TRL leaves it out of its
     group's baseline and does not train on it. `<prefix>/…` in TRL's log tells of the calls of each step, and
@@ -144,5 +144,10 @@ async def _log(
     scores: Sequence[dict[str, Any] | None],
 ) -> None:
     log(f"{prefix}/masked_samples", float(sum(one is None for one in scores)))
-    for key, value in metrics.since(await figures_of(runtime)).items():
+    try:
+        figures = await asyncio.to_thread(runtime.figures)
+    except TangramError as error:
+        _logger.warning("no figures of the runtime in this step: %s", error)
+        return
+    for key, value in metrics.since(figures).items():
         log(key, value)

@@ -116,7 +116,7 @@ def _longest(trainer: GRPOTrainer) -> int:
 
 def _by_trainer(trainer: GRPOTrainer, ids: list[list[int]]) -> list[Said]:
     """Generate as the trainer itself does, with the current weights; each conversation has a history of its own."""
-    said, logprobs = trainer._generate_single_turn(ids, None, {}, 1)  # pyright: ignore[reportPrivateUsage]
+    said, logprobs = trainer._generate_single_turn(ids, None, {}, 1)
     if logprobs is None:
         return [Said(list(one)) for one in said]
     return [Said(list(one), list(told)) for one, told in zip(said, logprobs, strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -68,7 +68,7 @@ class Turns:
                 self._back(question)
 
     @contextmanager
-    def away(self) -> Iterator[None]:
+    def away(self) -> Generator[None]:
         """Mark the time in which a rollout is with its tools: nobody waits for what it will ask."""
         self._count(-1)
         try:
