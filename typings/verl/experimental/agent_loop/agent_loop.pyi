@@ -57,9 +57,9 @@ class AgentLoopBase:
         mm_inputs_out: dict[str, Any] | None = None,
     ) -> list[int]: ...
 
-L = TypeVar("L", bound=type[AgentLoopBase])
+_L = TypeVar("_L", bound=type[AgentLoopBase])
 
-def register(agent_name: str) -> Callable[[L], L]: ...
+def register(agent_name: str) -> Callable[[_L], _L]: ...
 
 class AgentLoopWorker:
     def __init__(
