@@ -73,7 +73,7 @@ def score_of(result: Any, name: str) -> dict[str, Any]:
     beside: dict[str, Any] = {}
     value: Any = result
     if isinstance(result, Mapping):
-        beside = {str(key): item for key, item in cast("Mapping[Any, Any]", result).items()}
+        beside = {str(key): item for key, item in cast("Mapping[object, Any]", result).items()}
         if "score" not in beside:
             raise TypeError(
                 f"{name} has returned a mapping without the key 'score', but {', '.join(beside) or 'empty'}"

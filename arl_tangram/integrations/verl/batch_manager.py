@@ -57,7 +57,7 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
     @auto_await
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         """Play a batch of rollouts, and make those neutral that the infrastructure broke."""
-        output = await super().generate_sequences(prompts)
+        output: DataProto = await super().generate_sequences(prompts)
         masked = _settled(output, _groups(prompts, len(output)))
         output.meta_info["timing"] = {
             **output.meta_info["timing"],

@@ -8,12 +8,13 @@ from typing import Any, TypeVar, overload
 from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 from verl.tools.function_tool import function_tool as verl_function_tool
 
+from arl_tangram.action import BoundAction
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl.schemas import verl_schema
 from arl_tangram.integrations.verl.using import use
 
-A = TypeVar("A", bound=Callable[..., Any])
+A = TypeVar("A", bound=BoundAction[..., Any])
 
 
 @overload
@@ -33,8 +34,8 @@ def function_tool(
 ) -> A | Callable[[A], A]:
     """Register an action with verl as a function tool, and return the action.
 
-    Use it as a decorator above `@tangram.action(...)`, or call it with an action of another module. An action that is to
-    take something from the dataset needs `TangramTool`: verl gives a function tool what the model says, and no more.
+    Use it as a decorator above `@tangram.action(...)`, or call it with an action of another module. An action that is
+    to take something from the dataset needs `TangramTool`: verl gives a function tool what the model says, and no more.
 
     Args:
         action: the action.

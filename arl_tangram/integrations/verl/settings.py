@@ -59,7 +59,7 @@ def read_settings(config: Any) -> Settings:
             "the trainer's configuration has no block `tangram`; say at least +tangram.pools=module:function, which "
             f"returns the Tangram whose pools all workers share. {_known()}"
         )
-    given = {str(key): value for key, value in cast("Mapping[Any, Any]", block).items()}
+    given = {str(key): value for key, value in cast("Mapping[object, Any]", block).items()}
     known = {field.name for field in fields(Settings)}
     if unknown := sorted(given.keys() - known):
         raise ConfigurationError(f"tangram has no key {_names(unknown)}. {_known()}")
@@ -83,7 +83,7 @@ def read_sample(extra_info: Mapping[str, Any], settings: Settings) -> Settings:
     where = 'extra_info["tangram"]'
     if not isinstance(own, Mapping):
         raise ConfigurationError(f"{where} of a sample is a mapping, not {own!r}")
-    given = {str(key): value for key, value in cast("Mapping[Any, Any]", own).items() if value is not None}
+    given = {str(key): value for key, value in cast("Mapping[object, Any]", own).items() if value is not None}
     if unknown := sorted(given.keys() - set(_SAMPLE)):
         raise ConfigurationError(f"{where} of a sample has the keys image and memory_gib, not {_names(unknown)}")
     for name, value in given.items():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from verl.tools.base_tool import BaseTool
@@ -17,7 +16,6 @@ from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl.schemas import verl_schema
 from arl_tangram.integrations.verl.using import use
 
-_LOG = logging.getLogger("arl_tangram.verl")
 _KEYS = ("type", "action", "name", "timeout_s", "queue_timeout_s", "given", "runtime")
 # What people write here because a tool elsewhere has it; each process would have limits of its own.
 _PER_PROCESS = frozenset(
@@ -53,14 +51,13 @@ class TangramTool(BaseTool):
     def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
         where = f"{type(self).__name__}({config.get('action', '')!s})"
         _check_keys(config, where)
-        self.given = _check_given(config.get("given", ()), where)
         self.runtime: str | None = config.get("runtime")
         self.tool = Tool.declare(
             config["action"],
             name=config.get("name"),
             timeout_s=config.get("timeout_s"),
             queue_timeout_s=config.get("queue_timeout_s"),
-            given=self.given,
+            given=config.get("given") or (),
             where=where,
         )
         if tool_schema is not None:
@@ -79,7 +76,7 @@ class TangramTool(BaseTool):
             ConfigurationError: something is missing; the tool and the parameters are named.
         """
         parameters = inspect.signature(self.tool.action).parameters
-        needed = [name for name in self.given if parameters[name].default is inspect.Parameter.empty]
+        needed = [name for name in self.tool.given if parameters[name].default is inspect.Parameter.empty]
         if missing := [name for name in needed if name not in create_kwargs]:
             raise ConfigurationError(
                 f"the tool {self.name!r} takes {', '.join(missing)} from the dataset (given:), and this sample has no "
@@ -91,7 +88,7 @@ class TangramTool(BaseTool):
         """Keep what the dataset gives to this call. Nothing is acquired: verl does not release what failed here."""
         instance_id = instance_id or uuid.uuid4().hex
         from_dataset: Mapping[str, Any] = kwargs.get("create_kwargs") or {}
-        self._given[instance_id] = {name: from_dataset[name] for name in self.given if name in from_dataset}
+        self._given[instance_id] = {name: from_dataset[name] for name in self.tool.given if name in from_dataset}
         return instance_id, ToolResponse()
 
     @rollout_trace_op
@@ -104,11 +101,8 @@ class TangramTool(BaseTool):
             InfrastructureError: in a rollout, which ends with it.
             NoRuntimeError: there is no runtime to call it on.
         """
-        return (
-            ToolResponse(text=await use(self.tool, parameters, self._given.get(instance_id, {}), self.runtime)),
-            None,
-            {},
-        )
+        text = await use(self.tool, parameters, self._given.get(instance_id, {}), self.runtime)
+        return ToolResponse(text=text), None, {}
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
         """Forget the call. It never raises: that would fail the rollout, and in some workers the batch."""
@@ -131,13 +125,6 @@ def _check_keys(config: Mapping[str, Any], where: str) -> None:
             "limits of its own. Give them to the trainer, with +tangram.pools=package.module:function"
         )
     raise ConfigurationError(f"{where}: {'; '.join(problems)}; it takes {', '.join(_KEYS)}{hint}")
-
-
-def _check_given(given: object, where: str) -> tuple[str, ...]:
-    """Return the names of what comes from the dataset."""
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-        raise ConfigurationError(f"{where}: given: takes a list of names of parameters, not {given!r}")
-    return tuple(map(str, given))
 
 
 def _check_schema(schema: OpenAIFunctionToolSchema, tool: Tool, name: str | None, where: str) -> None:

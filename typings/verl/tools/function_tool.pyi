@@ -3,7 +3,7 @@ from typing import Any, TypeVar
 
 from verl.tools.schemas import OpenAIFunctionToolSchema
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 class FunctionTool:
     name: str
@@ -15,4 +15,4 @@ FUNCTION_TOOL_REGISTRY: dict[str, FunctionTool]
 
 def function_tool(
     name: str | None = None, *, schema: OpenAIFunctionToolSchema | dict[str, Any] | None = None
-) -> Callable[[F], F]: ...
+) -> Callable[[_F], _F]: ...

@@ -1,8 +1,7 @@
 from typing import Any, ClassVar, Self
 
+# What is used of pydantic's models, which need not be installed where types are checked.
 class _Model:
-    """What is used of pydantic's models, which need not be installed where types are checked."""
-
     model_config: ClassVar[dict[str, Any]]
     @classmethod
     def model_validate(cls, obj: Any) -> Self: ...

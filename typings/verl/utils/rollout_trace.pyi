@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-def rollout_trace_op(func: F) -> F: ...
+def rollout_trace_op(func: _F) -> _F: ...

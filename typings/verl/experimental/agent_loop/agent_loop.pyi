@@ -57,9 +57,9 @@ class AgentLoopBase:
         mm_inputs_out: dict[str, Any] | None = None,
     ) -> list[int]: ...
 
-L = TypeVar("L", bound=type[AgentLoopBase])
+_L = TypeVar("_L", bound=type[AgentLoopBase])
 
-def register(agent_name: str) -> Callable[[L], L]: ...
+def register(agent_name: str) -> Callable[[_L], _L]: ...
 
 class AgentLoopWorker:
     def __init__(
@@ -74,4 +74,4 @@ class AgentLoopManager:
     def __init__(
         self, config: Any, llm_client: Any, teacher_client: Any = None, reward_loop_worker_handles: Any = None
     ) -> None: ...
-    async def generate_sequences(self, prompts: DataProto) -> DataProto: ...
+    def generate_sequences(self, prompts: Any) -> Any: ...  # awaited or not: see auto_await
