@@ -27,6 +27,12 @@ from arl_tangram.integrations.ray.wire import (
     Welcome,
 )
 from arl_tangram.managers.manager import CpuPool, GpuPool
+from stopped import part
+
+
+def part_of(node: str) -> str:
+    """Return which part of a test an agent is, which can be stopped."""
+    return f"agent of {node!r}"
 
 
 class AgentHost:
@@ -94,7 +100,12 @@ class AgentHost:
             raise LineError("the connection was reset")
         self.calls.append(request.what)
         self.on_arrival(request.what)
-        reply = await self.agent.call(pickle.loads(pickle.dumps(request)))
+        with part(part_of(self.agent.node)):
+            served = self._loop.create_task(self.agent.call(pickle.loads(pickle.dumps(request))))
+        try:
+            reply = await served
+        finally:
+            served.cancel()
         self.on_answer(request.what)
         if delay_s := self.answer_delay_s(request.what):
             await asyncio.sleep(delay_s)
@@ -106,10 +117,13 @@ class AgentHost:
         if delay_s := self.delay_s("cancel"):
             await asyncio.sleep(delay_s)
         if self.agent is not None and not self.is_cut:
-            await self.agent.cancel(id)
+            with part(part_of(self.agent.node)):
+                cancelling = self._loop.create_task(self.agent.cancel(id))
+            await cancelling
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self._loop.create_task(work)
+        with part("the way"):
+            task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

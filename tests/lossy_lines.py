@@ -15,8 +15,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.wire import AgentReply, ClientFrame, OwnerFrame
+from stopped import part
 
 R = TypeVar("R")
+
+OWNER = "owner"
+"""The part of a test that an owner is, which can be stopped."""
 
 
 class Serving(Protocol):
@@ -107,7 +111,8 @@ class OwnerHost:
         async def work() -> R:
             return await call(owner)
 
-        task = asyncio.ensure_future(work())
+        with part(OWNER):
+            task = asyncio.ensure_future(work())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         await asyncio.wait([task])
@@ -117,7 +122,8 @@ class OwnerHost:
 
     def send(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go its way whatever becomes of its sender."""
-        task = asyncio.ensure_future(work)
+        with part("the way"):
+            task = asyncio.ensure_future(work)
         self._on_the_way.add(task)
         task.add_done_callback(self._on_the_way.discard)
 

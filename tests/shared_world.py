@@ -12,18 +12,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self
 
-from agent_lines import AgentHost
+from agent_lines import AgentHost, part_of
 from arl_tangram import Quota, Tangram
 from arl_tangram.integrations.ray.agent import NodeAgent
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
 from arl_tangram.integrations.ray.decider import Decider
-from arl_tangram.integrations.ray.lines import AgentLine, OwnerLine
+from arl_tangram.integrations.ray.lines import AgentLine, LineError, OwnerLine
 from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import AgentReply, NodeOffer
 from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.model.statistics import Statistics
-from lossy_lines import LossyLine, OwnerHost, Way, straight
+from lossy_lines import OWNER, LossyLine, OwnerHost, Way, straight
+from stopped import StoppableLoop, is_stopped, part
 
 HERE = "here"
 """The machine of the only node, which is that of the client."""
@@ -37,6 +38,8 @@ class Line(LossyLine):
         self._world = world
 
     def ask_now(self, session: str, what: str, arguments: Mapping[str, Any], limit_s: float) -> AgentReply:
+        if is_stopped(OWNER):
+            raise LineError(f"no answer within {limit_s:g} s")
         asked = self._world.owner.ask(session, what, arguments)
         try:
             asked.send(None)
@@ -116,7 +119,8 @@ class SharedWorld:
     def start_owner(self) -> None:
         """Start an owner: the first one, or one in place of one that was killed."""
         number = next(self._epochs)
-        self.owner = Owner(self.settings, epoch=f"e{number}", restarted=number > 1)
+        with part(OWNER):
+            self.owner = Owner(self.settings, epoch=f"e{number}", restarted=number > 1)
         self.host.owner = self.owner
 
     def kill_owner(self) -> None:
@@ -128,16 +132,41 @@ class SharedWorld:
             self.owner._recovering.cancel()
         if self.owner._decider is not None:
             self.owner._decider.dispatcher.stop()
+            self.owner._decider.memory.stop()
 
     async def start_agent(self, name: str) -> None:
         """Start the agent of a node: the first one, or one in place of one that was killed."""
         self.lines[name] = Line(self, self.way)
-        agent = NodeAgent(name, self.pools[name], self.lines[name], node_id=name or HERE)
         host = self.agents.setdefault(name, AgentHost(None))
-        await agent.start()
+        with part(part_of(name)):
+            agent = NodeAgent(name, self.pools[name], self.lines[name], node_id=name or HERE)
+            starting = asyncio.ensure_future(agent.start())
+        await starting
         host.agent = agent
 
-    def client(self, name: str = "test", *, node_id: str = "", **greeting: Any) -> Shared:
+    async def kill_agent(self, name: str) -> bool:
+        """Let an agent die, without a word to the owner, and what it had with it; return whether there was one."""
+        host = self.agents[name]
+        agent, host.agent = host.agent, None
+        if agent is None:
+            return False
+        self.lines[name].is_cut = True
+        host.lose_calls()
+        await agent.aclose()
+        return True
+
+    @asynccontextmanager
+    async def stopped(self, name: str) -> AsyncIterator[None]:
+        """Let the owner, or the agent of a node, be stopped meanwhile, as by SIGSTOP."""
+        loop, which = asyncio.get_running_loop(), OWNER if name == OWNER else part_of(name)
+        assert isinstance(loop, StoppableLoop)
+        loop.stop_part(which)
+        try:
+            yield
+        finally:
+            loop.let_go_on(which)
+
+    def client(self, name: str = "test", *, node_id: str = "", timeout_s: float = 60.0, **greeting: Any) -> Shared:
         """Return another client; it is closed with the world."""
         line = Line(self, self.way)
         about = {"kind": "client", "name": name, "host": "here", "node_id": node_id, **greeting}
@@ -146,7 +175,7 @@ class SharedWorld:
         async def reach() -> Reaching:
             return reached
 
-        shared = Shared(reach, name=name, timeout_s=60.0)
+        shared = Shared(reach, name=name, timeout_s=timeout_s)
         self.clients.append((shared, reached))
         return shared
 

@@ -80,6 +80,21 @@ class Circuit:
             return BreakerState.PROBING
         return BreakerState.DOWN if self._down else BreakerState.OPEN
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether all calls start."""
+        return self._closed
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the last probe has failed."""
+        return self._down
+
+    def begin(self, failed: int, counts_from_s: float, *, down: bool) -> None:
+        """Be what an earlier one was that was not closed."""
+        self.failed, self.counts_from_s = failed, counts_from_s
+        self._closed, self._down = False, down
+
     def count(self, started_at_s: float, now_s: float, *, failed: bool) -> bool:
         """Count how a call went that started then; return whether that changed the state."""
         if started_at_s < self.counts_from_s:

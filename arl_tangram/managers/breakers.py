@@ -8,8 +8,8 @@ another one that takes the same quota, and wait for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from arl_tangram.errors import (
     AllocationError,
@@ -69,6 +69,24 @@ Not `InfrastructureError` itself: bodies raise that, or a subclass of their own,
 """
 
 _logger = logging.getLogger(__name__)
+
+
+class Tripped(NamedTuple):
+    """A breaker that is not closed.
+
+    Attributes:
+        label: the name of its quota, with `#` and its number for a key.
+        failed: failed calls in a row.
+        down: whether the last probe has failed.
+        left_s: seconds until one call is let through; below 0 if it was.
+        reason: the type of the last failure.
+    """
+
+    label: str
+    failed: int
+    down: bool
+    left_s: float
+    reason: str
 
 
 class Scheduler(Protocol):
@@ -200,6 +218,36 @@ class Breakers:
                 left_s = gate.circuit.counts_from_s - now_s
                 lines.append(f"{gate.label}: {state}" + (f", next probe in {left_s:.3g} s" if left_s > 0 else ""))
         return lines
+
+    def tripped(self, now_s: float) -> tuple[Tripped, ...]:
+        """Return those that are not closed."""
+        return tuple(
+            Tripped(
+                gate.label, gate.circuit.failed, gate.circuit.is_down, gate.circuit.counts_from_s - now_s, gate.reason
+            )
+            for gates in self._gates.values()
+            for gate in gates
+            if not gate.circuit.is_closed
+        )
+
+    def trip(self, told: Iterable[Tripped], running: Collection[RunningAction], now_s: float) -> None:
+        """Go on with breakers that were not closed, in place of those that had counted so far.
+
+        Args:
+            told: what they were.
+            running: the calls in flight.
+            now_s: the time.
+        """
+        known = {gate.label: gate for gates in self._gates.values() for gate in gates}
+        for label, failed, down, left_s, reason in told:
+            if (gate := known.get(label)) is None:
+                continue
+            from_s, taken = now_s + left_s, 1 << gate.dimension
+            gate.circuit.begin(failed, from_s, down=down)
+            gate.reason = reason
+            self._scheduler.pause_until(gate.dimension, from_s)
+            early = [one for one in running if one.pending.demand.dimensions & taken and one.started_at_s < from_s]
+            self._pass_over(gate, len(early))
 
     def _conclude(
         self, name: str, gate: _Gate, running: RunningAction, error: BaseException | None, now_s: float

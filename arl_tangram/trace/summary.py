@@ -23,6 +23,7 @@ from arl_tangram.model.events import (
     UnitsReturned,
     UnitsSettled,
 )
+from arl_tangram.model.gpu import ServiceStatistics
 from arl_tangram.model.lifecycle import FinishedAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.trace.figures import DimensionFigures, Figures, TrajectoryFigures
@@ -149,6 +150,10 @@ class Summary:
             + (0.0 if self._paused_since_s is None else max(0.0, until_s - self._paused_since_s)),
             services=self._swaps.figures(),
         )
+
+    def services(self) -> dict[str, ServiceStatistics]:
+        """Return what each service that was used has cost, by its name; its moves are not known from events."""
+        return self._swaps.statistics()
 
     def _dimensions(self, until_s: float, cpu_s: float) -> tuple[DimensionFigures, ...]:
         """Return how much of each dimension was in use, where all commands took `cpu_s` of the processors."""

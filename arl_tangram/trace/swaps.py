@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arl_tangram.model.events import ActionStarted, RestoreFailed, ServiceEvicted, ServiceLost, ServiceRestored
+from arl_tangram.model.gpu import ServiceStatistics
 from arl_tangram.trace.figures import ServiceFigures
 from arl_tangram.trace.tally import ratio, sane
 
@@ -69,6 +70,21 @@ class Swaps:
             )
             for name, of in sorted(self._services.items())
         )
+
+    def statistics(self) -> dict[str, ServiceStatistics]:
+        """Return the counts by name; events do not tell of moves."""
+        return {
+            name: ServiceStatistics(
+                uses=of.uses,
+                restores=of.restores,
+                restore_s=of.restore_s,
+                evictions=of.evictions,
+                failures=of.failures,
+                losses=of.losses,
+                asked=of.asked,
+            )
+            for name, of in self._services.items()
+        }
 
     def _of(self, name: str) -> _Swaps:
         return self._services.setdefault(name, _Swaps())

@@ -32,9 +32,11 @@ from arl_tangram.integrations.ray.wire import (
     EndSession,
     Event,
     Evict,
+    Kept,
     NodeCapacity,
     NodeOffer,
     NodeReady,
+    Remember,
     Reshaped,
     Resize,
     Resume,
@@ -74,15 +76,15 @@ class NodeAgent:
         self._node_id = node_id
         self._cpu, self._gpu = managers_of(node, pools)
         about = {"kind": "node", "name": node, "host": platform.node(), "node_id": node_id}
-        self._pump = Pump(
-            line, about, self._on_events, self._on_lost, self._resume, now=asyncio.get_running_loop().time
-        )
+        self._now_s = asyncio.get_running_loop().time
+        self._pump = Pump(line, about, self._on_events, self._on_lost, self._resume, now=self._now_s)
         self._spool = Spool()
         self._room: Room | None = None
         self._seats: NodeSeats | None = None
         self._offer: NodeOffer | None = None
         self._shape: Shape | None = None
         self._roster: tuple[str, ...] | None = None
+        self._kept: tuple[Kept, float] | None = None
         self._tenants: dict[str, _Tenant] = {}
         self._tenancies = 0
         self._ended: dict[str, None] = {}
@@ -111,7 +113,7 @@ class NodeAgent:
         except BaseException:
             await self.aclose()
             raise
-        self._shape = welcome.shape
+        self._shape = self._pump.known = welcome.shape
         if self._cpu is not None:
             self._room = Room(self._cpu, welcome.lease_s)
         if self._gpu is not None:
@@ -200,7 +202,9 @@ class NodeAgent:
             case Roster(sessions):
                 self._roster = sessions
             case Reshaped(shape):
-                self._shape = shape
+                self._shape = self._pump.known = shape
+            case Remember(kept):
+                self._kept = (kept, self._now_s())
             case Take() if self._seats is not None:
                 self._seats.take(event)
             case Drop(lease) if self._seats is not None:
@@ -215,7 +219,7 @@ class NodeAgent:
     def _on_lost(self, error: TangramError) -> None:
         """The owner has given this node up, or will: end all, then offer the node anew."""
         self._is_ready = False
-        self._roster = None
+        self._roster = self._kept = None
         if self._clearing is None and self._closing is None:
             self._clearing = self._spawn(self._clear(error))
 
@@ -236,7 +240,8 @@ class NodeAgent:
                 OwnerLostError("the owner of the shared runtime was started again, without seats on GPUs")
             )
         known = None if self._roster is None else tuple(dict.fromkeys((*self._roster, *self._ending)))
-        return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=known)
+        kept = None if self._kept is None else self._kept[0].aged(self._now_s() - self._kept[1])
+        return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=known, kept=kept)
 
     def _capacity(self, name: str, capacity: int) -> None:
         """There is more or less of a dimension of the manager."""

@@ -37,14 +37,16 @@ class Asking:
         match what:
             case "statistics":
                 return decider.statistics()
+            case "figures":
+                return decider.figures()
             case "report":
                 return decider.report()
             case "set_capacity":
                 return decider.set_capacity(arguments["name"], arguments["capacity"])
             case "halt":
-                return decider.dispatcher.halt(arguments["halted"])
+                return decider.memory.halt(arguments["halted"])
             case "drain":
-                decider.dispatcher.halt(True)
+                decider.memory.halt(True)
                 return await decider.dispatcher.until_idle()
             case "cancel_group":
                 return await self._cancel_group(arguments["group"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from arl_tangram.deciding import Deciding
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import BackendDownError, ShutdownError
 from arl_tangram.integrations.ray.wire import Called, Command, Judged, Said
 from arl_tangram.managers.breaker import Breaker
-from arl_tangram.managers.breakers import Breakers, blames_the_backend
+from arl_tangram.managers.breakers import Breakers, Tripped, blames_the_backend
 from arl_tangram.model.lifecycle import Demand, RunningAction
 from arl_tangram.model.topology import Topology
 
@@ -136,6 +136,18 @@ class OwnerBreakers:
     def over(self, running: RunningAction) -> None:
         """A call is over of which nobody will say how it went."""
         self.judged(running, Judged(running.pending.id, True, None, ""))
+
+    def marks(self) -> tuple[tuple[str, float], ...]:
+        """Return what is another as soon as one opens, closes, or opens again."""
+        return tuple((one.label, one.left_s) for one in self._breakers.tripped(0.0))
+
+    def tripped(self) -> tuple[Tripped, ...]:
+        """Return those that are not closed."""
+        return self._breakers.tripped(self._dispatcher.now_s())
+
+    def trip(self, told: Iterable[Tripped], running: Collection[RunningAction]) -> None:
+        """Go on with those of an earlier owner."""
+        self._breakers.trip(told, running, self._dispatcher.now_s())
 
     def states(self) -> dict[str, str]:
         """Return the state of each, by the name of its quota."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from arl_tangram.model.topology import Dimension
 
@@ -52,9 +52,23 @@ class Charges:
         """Forget all."""
         self._taken.clear()
 
+    def move(self, to: Callable[[int, int, float], None], now_s: float) -> None:
+        """Tell somebody all that counts still, as dimensions, units and when these were taken, and forget it."""
+        for index, units, age_s in self.told(now_s):
+            to(index, units, now_s - age_s)
+        self.clear()
+
     def __len__(self) -> int:
         return sum(map(len, self._taken.values()))
 
     def _live(self, index: int, now_s: float) -> dict[int, tuple[float, int]]:
         taken: Mapping[int, tuple[float, int]] = self._taken[index]
         return {part: entry for part, entry in taken.items() if entry[0] + self._windows[index] > now_s}
+
+
+def counted(granted: Mapping[int, int], settled: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Return what a call counts for: a dimension, units of its grant, and those that it has settled beyond these."""
+    return [
+        (dimension, min(units, granted.get(dimension, 0)), max(0, units - granted.get(dimension, 0)))
+        for dimension, units in {**granted, **settled}.items()
+    ]

@@ -21,6 +21,7 @@ from arl_tangram.integrations.ray.breaking import RemoteBreakers
 from arl_tangram.integrations.ray.cores import RemoteCores
 from arl_tangram.integrations.ray.dispatcher import RemoteDispatcher
 from arl_tangram.integrations.ray.gpus import RemoteGpus
+from arl_tangram.integrations.ray.greeting import NotYetError
 from arl_tangram.integrations.ray.lines import AgentLine, Reach, Reached
 from arl_tangram.integrations.ray.pump import Pump
 from arl_tangram.integrations.ray.questions import Questions
@@ -31,6 +32,7 @@ from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trajectories import Trajectory, trajectory_var
 from arl_tangram.workshop import Workshop
 
@@ -55,12 +57,17 @@ class Shared(Calling):
         self._remote: RemoteDispatcher | None = None
         self._gpus: RemoteGpus | None = None
         self._cores: RemoteCores | None = None
-        self._session = ""
+        self._session = self._epoch = ""
         self._is_lost = False
         self._suspected: dict[int, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is open and of no use any more: its owner, or what it shared, is lost for good."""
+        return self._state == "open" and self._pump.is_over
 
     # Opening.
 
@@ -91,13 +98,21 @@ class Shared(Calling):
         return parts
 
     async def _welcomed(self, pump: Pump) -> Welcome:
+        """Begin a session; an owner that was started again is waited for beyond the time for an answer, but once."""
+        begun_s, limit_s = self._loop.time(), self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await pump.open()
+            async with asyncio.timeout(limit_s) as limit:
+
+                def wait(why: NotYetError) -> None:
+                    nonlocal limit_s
+                    if limit_s == self._timeout_s and why.limit_s:
+                        limit_s += self._loop.time() - begun_s + why.limit_s
+                        limit.reschedule(begun_s + limit_s)
+
+                return await pump.open(wait)
         except TimeoutError as error:
-            raise OwnerLostError(
-                f"the owner of the shared runtime {self.name!r} has not answered within {self._timeout_s:g} s"
-            ) from error
+            text = f"has not let this client in within {limit_s:.3g} s: {pump.trouble}"
+            raise OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}") from error
 
     def _made(self, reached: Reached, welcome: Welcome, pump: Pump) -> Workshop:
         def line(node: int) -> AgentLine:
@@ -110,7 +125,7 @@ class Shared(Calling):
         assert shape is not None
         here = str(reached.greeting.get("node_id") or "")
         self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape, here=here)
-        self._session = session = welcome.session
+        self._session, pump.known = (session := welcome.session), shape
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)
@@ -154,10 +169,11 @@ class Shared(Calling):
 
     def _on_begun(self, welcome: Welcome) -> None:
         """A session begins after another one, or is resumed."""
+        same_owner, self._epoch = self._epoch == welcome.epoch, welcome.epoch
         self._session = welcome.session
         if self._remote is None or welcome.shape is None or not self._is_lost:
             return
-        if not self._remote.renew(welcome.shape):
+        if not self._remote.renew(welcome.shape, same_owner=same_owner):
             text = "was lost, and its pools are others by now; open the runtime again"
             self._pump.end(OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}"))
             return
@@ -184,6 +200,7 @@ class Shared(Calling):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_shape(self, shape: Shape) -> None:
+        self._pump.known = shape
         for part in (self._cores, self._gpus):
             if part is not None:
                 part.reshape(shape)
@@ -281,6 +298,11 @@ class Shared(Calling):
         """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
         self._check_opened()
         return cast(str, self._look("report"))
+
+    def figures(self) -> Figures:
+        """Return the figures of the report, of all processes; see `Tangram.figures`."""
+        self._check_opened()
+        return cast(Figures, self._look("figures"))
 
     def describe(self) -> str:
         """Say what enforces grants of cores on each node, in one line."""

@@ -132,7 +132,10 @@ class RemoteCores:
     # The session.
 
     def reshape(self, shape: Shape) -> None:
-        """There is more or less of something."""
+        """There is more or less of something; calls end whose node is lost now, as what they are about is over."""
+        for node in set(shape.lost) - set(self._shape.lost):
+            if (calls := self._calls.pop(node, None)) is not None:
+                calls.end(NodeLostError(f"node {calls.node!r} is lost"))
         self._shape = shape
 
     def lost(self, error: TangramError) -> None:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.errors import BackendDownError, ConfigurationError, InfeasibleError, NodeLostError
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.memory import Memory
 from arl_tangram.integrations.ray.nodes import Node, Nodes
-from arl_tangram.integrations.ray.wire import Reshaped, Resize, Shape, SharedQuota
+from arl_tangram.integrations.ray.wire import Event, Remember, Reshaped, Resize, Shape, SharedQuota
 from arl_tangram.managers.manager import check_whole
-from arl_tangram.model.gpu import Instance
+from arl_tangram.model.gpu import Instance, ServiceStatistics
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
 from arl_tangram.model.statistics import DimensionStatistics, Statistics
@@ -23,6 +24,7 @@ from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import check_capacity
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
@@ -39,13 +41,14 @@ class Decider:
         core: decides.
         dispatcher: drives it.
         breakers: those of the quotas, if any has one.
+        memory: what another owner would have to be told.
         shape: what there is now.
 
     Args:
         setup: what is declared.
         nodes: that there are; they get their numbers here.
         refuse: ends calls of all clients that wait for something that is down; see `OwnerBreakers`.
-        on_shape: called when there is more or less of something.
+        tell: tells all sessions something.
         order: the names of nodes, as an earlier owner had numbered them; None if there was none. After one, a trace
             that cannot be written is no error.
 
@@ -58,12 +61,12 @@ class Decider:
         setup: Setup,
         nodes: Nodes,
         refuse: Callable[[Callable[[Demand], bool], Callable[[], BackendDownError]], None],
-        on_shape: Callable[[], None],
+        tell: Callable[[Event], None],
         order: Sequence[str] | None = None,
     ) -> None:
         self._setup = setup
         self._nodes = nodes
-        self._on_shape = on_shape
+        self._tell = tell
         self._demands: dict[Demand, Demand] = {}
         nodes.settle(order or ())
         seats = nodes.seats(getattr(setup.gpus, "policy", "loss"))
@@ -85,16 +88,12 @@ class Decider:
         self._summary.opened(self.dispatcher.time())
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
         self.breakers = OwnerBreakers(breakers, topology, self.dispatcher, refuse) if breakers else None
+        self.memory = Memory(self.dispatcher, self.breakers, lambda kept: tell(Remember(kept)))
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
         self.shape = Shape(
             1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
             setup.max_processes,
         )  # fmt: skip
-
-    @property
-    def told(self) -> Reshaped:
-        """What sessions are told of the shape."""
-        return Reshaped(self.shape)
 
     def interned(self, demand: Demand) -> Demand:
         """Return one object for all demands that are equal, with which the scheduler is faster."""
@@ -201,13 +200,19 @@ class Decider:
             nodes=self._nodes.offers(),
             lost=self._nodes.lost(),
         )
-        self._on_shape()
+        self._tell(Reshaped(self.shape))
+
+    def remind(self, tell: Callable[[Event], None]) -> None:
+        """Tell a session that has just begun what another owner would have to be told."""
+        if self.memory.kept is not None:
+            tell(Remember(self.memory.kept))
 
     # Looking in.
 
     def statistics(self) -> Statistics:
-        """Return what waits, what runs, and what is used of each resource right now."""
+        """Return what waits, what runs, and what is used of each resource right now; of services all but moves."""
         core = self.core
+        self.dispatcher.tell()
         core.advance(self.dispatcher.now_s())
         return Statistics(
             waiting=core.waiting,
@@ -220,6 +225,7 @@ class Decider:
                 if not is_breaker(d.name)
             },
             breakers={} if self.breakers is None else self.breakers.states(),
+            services={s.name: ServiceStatistics() for s in self._nodes.services()} | self._summary.services(),
         )
 
     def report(self) -> str:
@@ -229,9 +235,15 @@ class Decider:
         learned = self.core.durations.learned()
         return render(self._summary, now_s=self.dispatcher.now_s(), learned=learned, notes=notes)
 
+    def figures(self) -> Figures:
+        """Return the figures of the report."""
+        self.dispatcher.tell()
+        return self._summary.figures(self.dispatcher.now_s())
+
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""
         self.dispatcher.stop()
+        self.memory.stop()
         if self._sink is not None:
             await self._sink.aclose()
 

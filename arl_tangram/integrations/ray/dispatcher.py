@@ -25,11 +25,13 @@ from arl_tangram.integrations.ray.wire import (
     Expired,
     Finish,
     Granted,
+    Kept,
     Lend,
     Open,
     Pause,
     Reclaim,
     Refused,
+    Remember,
     Reshaped,
     Resume,
     Resumed,
@@ -81,6 +83,7 @@ class RemoteDispatcher:
         self._demands = Demands()
         self._held: dict[int, HeldHere] = {}
         self._charges = Charges()
+        self._kept: tuple[Kept, float] | None = None
         self._next_id = 0
         self._next_reclaim = 0
         self._is_stopped = False
@@ -236,6 +239,8 @@ class RemoteDispatcher:
         match event:
             case Reshaped(shape):
                 self._reshape(shape)
+            case Remember(kept):
+                self._kept = (kept, self.time())
             case Granted(local):
                 self._with(local, partial(self._granted, event))
             case Admitted(local, queued_s, node):
@@ -262,6 +267,7 @@ class RemoteDispatcher:
         held, self._held = list(self._held.values()), {}
         self._demands = Demands()
         self._is_adrift = not for_good
+        self._kept = None
         now_s = self.time()
         for one in held:
             if one.running is not None and not one.unused:
@@ -278,6 +284,7 @@ class RemoteDispatcher:
         return resume_of(
             self.shape, self._demands.declared(self._live_demands()), list(self._held.values()),
             tuple(self._charges.told(self.time())),
+            kept=None if self._kept is None else self._kept[0].aged(self.time() - self._kept[1]),
             now_s=self.time(), submit=self._submit_of, open_=self._open_of,
         )  # fmt: skip
 
@@ -330,8 +337,12 @@ class RemoteDispatcher:
             self._topology = Topology(shape.dimensions)
             self._on_shape(shape)
 
-    def renew(self, shape: Shape) -> bool:
+    def renew(self, shape: Shape, *, same_owner: bool) -> bool:
         """Take the shape with which another session begins, and ask for what was wanted meanwhile.
+
+        Args:
+            shape: what there is.
+            same_owner: whether the session before was of the same owner, who remembers what that took.
 
         Returns:
             False if its dimensions are others than before, and nothing is taken: what was resolved here, and may be
@@ -340,6 +351,8 @@ class RemoteDispatcher:
         if [d.name for d in self.shape.dimensions] != [d.name for d in shape.dimensions]:
             self._charges.clear()
             return False
+        if same_owner:
+            self._charges.clear()
         self.shape = shape
         self._topology = Topology(shape.dimensions)
         self._is_adrift = False

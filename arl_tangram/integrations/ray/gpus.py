@@ -80,7 +80,9 @@ class RemoteGpus:
         return RemoteGpuLease(seat, tuple(names[number] for number in seat.chunk.devices), self._calls)
 
     def reshape(self, shape: Shape) -> None:
-        """There is more or less of something."""
+        """There is more or less of something; if the node is lost now, calls that go on end with that."""
+        if self._calls is not None and self._node() in set(shape.lost) - set(self._shape.lost):
+            self.lost(NodeLostError(f"node {self._calls.node!r} is lost"))
         self._shape = shape
 
     def lost(self, error: TangramError) -> None:

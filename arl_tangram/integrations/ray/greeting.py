@@ -15,7 +15,7 @@ from typing import Any
 import arl_tangram
 from arl_tangram import errors
 from arl_tangram.errors import TangramError, VersionMismatchError
-from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Welcome
+from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Shape, Welcome
 
 
 def greeting(
@@ -26,6 +26,7 @@ def greeting(
     epoch: str | None = None,
     session: str | None = None,
     resume: Resume | None = None,
+    known: Shape | None = None,
 ) -> dict[str, Any]:
     """Return a greeting.
 
@@ -36,6 +37,7 @@ def greeting(
         epoch: of the owner whose session is resumed; None to begin anew.
         session: its name there, which it keeps.
         resume: what is held there.
+        known: what there was, as it was told last; of use to an owner that was started again, if nothing is resumed.
     """
     return {
         **about,
@@ -48,6 +50,7 @@ def greeting(
         "epoch": epoch,
         "session": session,
         "resume": None if resume is None else pickle.dumps(resume),
+        "known": None if known is None else pickle.dumps(known),
     }
 
 
@@ -71,6 +74,12 @@ def resume_of(message: Mapping[str, Any]) -> Resume | None:
     return resume
 
 
+def known_of(message: Mapping[str, Any]) -> Shape | None:
+    """Return what a greeting of the same version knows of what there was."""
+    shape: Shape | None = None if message["known"] is None else pickle.loads(message["known"])
+    return shape
+
+
 def welcome_answer(welcome: Welcome) -> dict[str, Any]:
     """Return the answer to a greeting that is welcome."""
     return {
@@ -87,12 +96,32 @@ def refusal_answer(error: TangramError) -> dict[str, Any]:
     return {"error": (type(error).__name__, str(error))}
 
 
+class NotYetError(Exception):
+    """The owner lets nobody begin yet; whoever greets is to greet again.
+
+    Attributes:
+        limit_s: for how long that can last from when it has begun; 0 if it is not known.
+    """
+
+    def __init__(self, why: str, limit_s: float) -> None:
+        super().__init__(why)
+        self.limit_s = limit_s
+
+
+def not_yet_answer(error: NotYetError) -> dict[str, Any]:
+    """Return the answer to a greeting that is to be sent again, at once."""
+    return {"not_yet": str(error), "limit_s": error.limit_s}
+
+
 def read_answer(message: Mapping[str, Any]) -> Welcome:
     """Return what a greeting was answered with.
 
     Raises:
         TangramError: it was refused; of the type that the owner had, if there is one here.
+        NotYetError: it is to be sent again.
     """
+    if "not_yet" in message:
+        raise NotYetError(message["not_yet"], message["limit_s"])
     if "error" in message:
         name, text = message["error"]
         kind = getattr(errors, name, None)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from arl_tangram.deciding import Waiter
+from arl_tangram.integrations.ray.charges import counted
 from arl_tangram.integrations.ray.wire import (
     Declare,
     HeldCall,
     HeldTrajectory,
+    Kept,
     Open,
     Resume,
     Shape,
@@ -66,6 +68,7 @@ def resume_of(
     held: Sequence[HeldHere],
     charges: Iterable[tuple[int, int, float]],
     *,
+    kept: Kept | None,
     now_s: float,
     submit: Callable[[HeldHere], Submit],
     open_: Callable[[HeldHere], Open],
@@ -77,6 +80,7 @@ def resume_of(
         demands: those in use.
         held: all that it holds and waits for.
         charges: of calls that do not run any more: dimension, units, and how long ago they took them.
+        kept: what it was to remember.
         now_s: the time.
         submit: returns what submits a call.
         open_: returns what opens a trajectory.
@@ -89,6 +93,7 @@ def resume_of(
         tuple(_call(one, submit(one), now_s) for one in ordered if one.running is not None),
         tuple(open_(one) if one.is_trajectory else submit(one) for one in ordered if one.waits),
         tuple(charges),
+        kept=kept,
     )
 
 
@@ -96,9 +101,7 @@ def charges_of(held: HeldHere) -> list[tuple[int, int, int]]:
     """Return what a call counts for: a dimension, units of its grant, and those that it has settled beyond these."""
     if held.running is None:
         return []
-    granted = dict(held.running.pending.demand.fixed)
-    counted = [(dimension, granted.get(dimension, 0), units) for dimension, units in (granted | held.settled).items()]
-    return [(dimension, min(units, least), max(0, units - least)) for dimension, least, units in counted]
+    return counted(dict(held.running.pending.demand.fixed), held.settled)
 
 
 def _call(held: HeldHere, submit: Submit, now_s: float) -> HeldCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,9 @@ from arl_tangram.errors import (
 )
 from arl_tangram.integrations.ray.answers import of_the_library
 from arl_tangram.integrations.ray.breaking import OwnerBreakers
+from arl_tangram.integrations.ray.charges import Charges, counted
 from arl_tangram.integrations.ray.judging import Judging
+from arl_tangram.integrations.ray.memory import Memory
 from arl_tangram.integrations.ray.wire import (
     Admitted,
     Called,
@@ -83,6 +85,8 @@ class Held:
         is_admitted: whether it is a trajectory that holds what it asked for.
         lease: the number of its seat, if it has one.
         on_end: is called when it does not hold anything any more.
+        asked: of a call that was taken over, what it was granted, as the scheduler has it without rates and budgets.
+        settled: what it counts for, by dimension, of those rates and budgets that it has settled.
     """
 
     of: Holdings
@@ -94,6 +98,13 @@ class Held:
     is_admitted: bool = False
     lease: int = 0
     on_end: Callable[[], None] | None = None
+    asked: Demand | None = None
+    settled: dict[int, int] = field(default_factory=dict[int, int])
+
+    def granted_units(self) -> dict[int, int]:
+        """Return what a call was granted, by dimension, but for its elastic one."""
+        assert self.running is not None
+        return dict((self.asked or self.running.pending.demand).fixed)
 
     @property
     def waits(self) -> bool:
@@ -129,6 +140,7 @@ class Holdings:
         interned: returns one object for all demands that are equal.
         why: returns why a demand is refused, by the error of the scheduler.
         breakers: those of the quotas, if any has one.
+        memory: what is to be known beyond its end.
     """
 
     def __init__(
@@ -141,6 +153,7 @@ class Holdings:
         interned: Callable[[Demand], Demand],
         why: Callable[[Demand, Exception], Exception],
         breakers: OwnerBreakers | None = None,
+        memory: Memory,
     ) -> None:
         self.session = session
         self.tell = tell
@@ -153,6 +166,9 @@ class Holdings:
         self._demands: dict[int, Demand] = {}
         self._held: dict[int, Held] = {}
         self._past: dict[int, int] = {}
+        self._memory = memory
+        self._charges = Charges()
+        self._has_left = False
 
     def all(self) -> list[Held]:
         """Return all that waits or holds something."""
@@ -202,15 +218,17 @@ class Holdings:
                     self.reclaim(held, number)
             case Settle(local, amounts):
                 if (held := self._running(local)) is not None:
+                    held.settled.update(amounts)
                     dispatcher.settle(held.pending.id, amounts)
             case Pause(dimension, for_s):
-                dispatcher.pause(dimension, for_s)
+                self._memory.pause(dimension, for_s)
             case Ended():
                 self._note(command)
             case Called() | Said() | Judged():
                 if self._judging is not None:
                     held = self._held.get(command.id)
                     self._judging.take(command, None if held is None else held.running)
+                    self._memory.look_at_breakers()
             case _:
                 raise ValueError(f"{command} is no command of a client")
 
@@ -307,6 +325,7 @@ class Holdings:
             return
         waited_s = running.started_at_s - held.pending.submitted_at_s
         held.running = running
+        held.settled = {}
         if running.seat is not None:
             held.lease = self._nodes.taken(self.session, running.seat)
         demand = held.pending.demand
@@ -326,10 +345,28 @@ class Holdings:
         self._drop(held)
         if unused:
             dispatcher.unused(held.pending.id)
+        else:
+            self._charge(held)
         self.forget(held)
         dispatcher.finish(held.pending.id, dispatcher.now_s(), ran_s)
         if self._judging is not None and held.running is not None:
             self._judging.ended(held.local, held.running)
+
+    def _charge(self, held: Held) -> None:
+        """Remember what a call that ends has taken of rates and budgets, as of now what goes beyond its grant."""
+        assert held.running is not None
+        now_s, dimensions = self._dispatcher.now_s(), self._dispatcher.topology.dimensions
+        for index, granted, beyond in counted(held.granted_units(), held.settled):
+            for units, at_s in ((granted, held.running.started_at_s), (beyond, now_s)):
+                if self._has_left:
+                    self._memory.charge(index, units, at_s)
+                else:
+                    self._charges.add(index, dimensions[index], units, at_s, now_s)
+
+    def leave(self) -> None:
+        """The client is gone: what it took of rates and budgets, nobody else knows."""
+        self._has_left = True
+        self._charges.move(self._memory.charge, self._dispatcher.now_s())
 
     def _send_back(self, held: Held) -> None:
         self._drop(held)
@@ -416,7 +453,14 @@ class Holdings:
             number = ids.get(call.submit.id)
             if number is not None and number in running:
                 again = running[number]
-                self._held[call.submit.id] = Held(self, call.submit.id, again.pending, running=again)
+                demand = self._demands[call.submit.demand]
+                taken = demand if call.place is None else demand.places[call.place]
+                held = Held(self, call.submit.id, again.pending, running=again, asked=taken)
+                held.settled.update(call.settled)
+                self._held[call.submit.id] = held
+        now_s = self._dispatcher.now_s()
+        for index, units, age_s in resume.charges:
+            self._charges.add(index, self._dispatcher.topology.dimensions[index], units, now_s - age_s, now_s)
 
     def wait_again(self, number: int, item: Submit | Open) -> None:
         """Let a call or a trajectory wait that waited, under a number of the owner."""

@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import importlib
 import os
+import re
+import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -211,6 +213,12 @@ def find_ray() -> Any:
     return ray
 
 
+def in_worker() -> bool:
+    """Return whether this process runs an actor of Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+
+
 def connected(*, start: bool) -> Library:
     """Return Ray with a connection: the one that this process has, else a new one. Blocks, for seconds.
 
@@ -285,13 +293,15 @@ class _Connection:
 
 
 _connecting = threading.Lock()
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _line_error(ray: Any, error: Exception) -> LineError:
-    lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+    plain = _COLOURS.sub("", f"{type(error).__name__}: {error}")
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # in between is the traceback there
     died = isinstance(error, ray.exceptions.ActorDiedError)
-    return LineError(text, gone=died, for_good=died)
+    return LineError(text, gone=died, for_good=died, unmade=getattr(error, "actor_init_failed", False))
 
 
 async def off_loop(work: Callable[[], Any]) -> Any:

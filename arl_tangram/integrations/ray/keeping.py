@@ -98,6 +98,7 @@ class NodeKeeper:
             self._nodes.resized(node, dimension.name, dimension.capacity)
         self.decider.back(node)
         session.tell(RosterTold(self._roster.clients()))
+        self.decider.remind(session.tell)
         self.decider.reshape()
 
     def _no_more_greeting(self, session: Session) -> None:

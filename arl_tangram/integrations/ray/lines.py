@@ -22,10 +22,12 @@ class LineError(Exception):
     Attributes:
         gone: whether the other side is known to have ended, though another may be started in its place.
         for_good: whether no other will be started.
+        unmade: whether it has never been there, as what it is made of cannot be imported, or raises, there.
     """
 
-    def __init__(self, text: str, *, gone: bool = False, for_good: bool = False) -> None:
+    def __init__(self, text: str, *, gone: bool = False, for_good: bool = False, unmade: bool = False) -> None:
         super().__init__(text)
+        self.unmade = unmade
         self.gone = gone
         self.for_good = for_good
 

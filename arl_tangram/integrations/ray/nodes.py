@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from arl_tangram.errors import ConfigurationError, NodeLostError
 from arl_tangram.integrations.ray.roster import Session
-from arl_tangram.integrations.ray.wire import Drop, Evict, NodeOffer, Take
+from arl_tangram.integrations.ray.wire import Drop, Evict, NodeOffer, Shape, Take
 from arl_tangram.managers.gpu.manager import EvictionPolicy
 from arl_tangram.model.gpu import GpuDevice, GpuNode, HostedService, Instance, Seat
 from arl_tangram.model.topology import CPU, Dimension, Topology, resource_of
@@ -60,6 +60,16 @@ class Nodes:
     def add(self, offer: NodeOffer, session: Session | None) -> None:
         """There is one more node."""
         self._nodes[offer.name] = Node(offer, session)
+
+    def add_lost(self, shape: Shape) -> tuple[str, ...]:
+        """Let the nodes that an earlier owner had, and that are not there, be lost ones; return the names of all.
+
+        So dimensions stay where they were, and those nodes can come back.
+        """
+        for offer in shape.nodes:
+            if offer.name not in self._nodes:
+                self.add(offer, None)
+        return tuple(offer.name for offer in shape.nodes)
 
     def settle(self, order: Sequence[str] = ()) -> None:
         """Give the nodes their numbers, which stay: those with cores are numbered as those of the topology.

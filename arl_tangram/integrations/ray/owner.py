@@ -25,7 +25,15 @@ from arl_tangram.integrations.ray.asking import Asking
 from arl_tangram.integrations.ray.configuration import differences
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.endings import Endings
-from arl_tangram.integrations.ray.greeting import check_versions, refusal_answer, resume_of, welcome_answer
+from arl_tangram.integrations.ray.greeting import (
+    NotYetError,
+    check_versions,
+    known_of,
+    not_yet_answer,
+    refusal_answer,
+    resume_of,
+    welcome_answer,
+)
 from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.keeping import NodeKeeper
 from arl_tangram.integrations.ray.nodes import Node, Nodes
@@ -36,11 +44,13 @@ from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,
     Command,
+    Event,
     Leave,
     NodeReady,
     OwnerFrame,
     Resume,
     SessionEnded,
+    Shape,
     Welcome,
 )
 from arl_tangram.integrations.ray.wire import Roster as RosterTold
@@ -49,6 +59,8 @@ from arl_tangram.setup import Setup
 
 GRACE_S = 5.0
 """Beyond the grace time of bodies: what the owner waits longer than a client that is cut off."""
+NOT_YET_S = 2.0
+"""For how long a client that comes during a recovery waits for an answer, which then says so."""
 _LAST_TURNS = 5
 _logger = logging.getLogger(__name__)
 
@@ -102,6 +114,8 @@ class Owner:
         self._sessions = 0
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
+        self._known: Shape | None = None
+        """What somebody knows who was cut off from an earlier owner, before there is a scheduler."""
         if restarted:
             self._recovering = self._new_recovering()
 
@@ -122,6 +136,8 @@ class Owner:
                 await self._tell_roster()
         except TangramError as error:
             return refusal_answer(error)
+        except NotYetError as error:
+            return not_yet_answer(error)
         resume = resume_of(message)
         known = None if resume is None else resume.shape
         shape = known if self._decider is None else self._decider.shape
@@ -141,13 +157,17 @@ class Owner:
         resume = resume_of(message)
         if resume is not None:
             return self._resumed(message, resume)
+        if self._decider is None:
+            self._known = known_of(message) or self._known
         if message["kind"] == NODE:
             return self._begin_node(message)
-        await self._opened()
+        await self._until_recovered()
+        decider = await self._opened()
         if (session := self._roster.begun(message["token"])) is not None:  # greeted twice, and waited twice
             return session
         session = self._new_session(message)
         self._new_holdings(session)
+        decider.remind(session.tell)
         return session
 
     def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
@@ -188,6 +208,21 @@ class Owner:
         self._roster.add(session, message["token"])
         return session
 
+    async def _until_recovered(self) -> None:
+        """Wait for the end of a recovery, but not so long that who waits takes us for dead.
+
+        Raises:
+            NotYetError: it goes on.
+        """
+        if self._recovering is None or self._closed is not None:
+            return
+        try:
+            async with asyncio.timeout(NOT_YET_S):
+                await self._recovering.over.wait()
+        except TimeoutError:
+            why = "it was started again, and waits for all that held something, or for the end of what they held"
+            raise NotYetError(why, 2 * (self._settings.lease_s + self._grace_s)) from None
+
     async def _opened(self) -> Decider:
         """Return the scheduler, which is made when all nodes that have greeted are ready."""
         while self._recovering is not None and self._closed is None:
@@ -197,9 +232,12 @@ class Owner:
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            self._decider = self._keeper.decider = self._new_decider()
+            known = self._known
+            decider = self._new_decider(None if known is None else self._nodes.add_lost(known))
+            decider.keep_version(0 if known is None else known.version)
+            self._decider = self._keeper.decider = decider
             self._keeper.begun()
-            self._decider.reshape()  # so that each node can tell another owner of all nodes
+            decider.reshape()  # so that each node can tell another owner of all nodes
         return self._decider
 
     def _recovered(self) -> None:
@@ -216,8 +254,7 @@ class Owner:
 
     def _take_over(self, recovering: Recovering) -> None:
         """Let a new scheduler hold what is held."""
-        recovering.add_lost_nodes()
-        decider = self._new_decider(recovering.order())
+        decider = self._new_decider(recovering.add_lost_nodes())
         self._decider = self._keeper.decider = decider
         recovering.finish(decider, self._new_holdings)
         self._keeper.begun()
@@ -229,6 +266,7 @@ class Owner:
         """End all sessions of clients, and begin as a first owner does when the nodes have ended what these had."""
         if self._decider is not None:
             self._decider.dispatcher.stop()
+            self._decider.memory.stop()
         self._decider = self._keeper.decider = None
         self._holdings.clear()
         self._recovering = self._new_recovering()
@@ -240,7 +278,7 @@ class Owner:
         return Recovering(self._nodes, self._settings.lease_s + self._grace_s, self._recovered)
 
     def _new_decider(self, order: Sequence[str] | None = None) -> Decider:
-        return Decider(self._settings.setup, self._nodes, self._refuse, self._reshaped, order)
+        return Decider(self._settings.setup, self._nodes, self._refuse, self._tell_all, order)
 
     def _refuse(self, concerns: Callable[[Demand], bool], error: Callable[[], BackendDownError]) -> None:
         """What is behind a quota is down."""
@@ -257,6 +295,7 @@ class Owner:
             interned=self._decider.interned,
             why=self._decider.why,
             breakers=self._decider.breakers,
+            memory=self._decider.memory,
         )
         return made
 
@@ -348,7 +387,9 @@ class Owner:
         elif self._recovering is not None:
             self._recovering.left(session.name)
         else:
-            self._endings.begin(self._holdings.pop(session.name))
+            holdings = self._holdings.pop(session.name)
+            holdings.leave()
+            self._endings.begin(holdings)
 
     def _session_ended(self, name: str, node: Node) -> None:
         """Nothing of a client is left on a node."""
@@ -356,11 +397,9 @@ class Owner:
             self._recovering.session_ended(name, node.offer.name)
         self._endings.ended(name, node.offer.name)
 
-    def _reshaped(self) -> None:
-        """Tell all sessions what there is now."""
-        assert self._decider is not None
+    def _tell_all(self, event: Event) -> None:
         for session in self._roster:
-            session.tell(self._decider.told)
+            session.tell(event)
 
     # Looks, and the end.
 

@@ -7,12 +7,14 @@ import os
 import pickle
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.configuration import describe, fingerprint
+from arl_tangram.integrations.ray.greeting import NotYetError, not_yet_answer
 from arl_tangram.integrations.ray.installed import connected
-from arl_tangram.integrations.ray.owner import Owner, OwnerSettings
+from arl_tangram.integrations.ray.owner import NOT_YET_S, Owner, OwnerSettings
 from arl_tangram.integrations.ray.wire import OwnerFrame
 from arl_tangram.runtime import Tangram
 
@@ -45,8 +47,11 @@ class OwnerActor:
 
     async def hello(self, greeting: Mapping[str, Any]) -> Mapping[str, Any]:
         """Begin, or resume, a session; a client's waits until the agents are up."""
-        if greeting.get("kind") != _NODE:
-            await self._ready.wait()
+        if greeting.get("kind") != _NODE and not self._ready.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), NOT_YET_S)
+            if not self._ready.is_set():
+                return not_yet_answer(NotYetError("its agents are starting", 0.0))
         return await self._owner.hello(greeting)
 
     async def exchange(self, frame: bytes) -> bytes:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, TangramError
-from arl_tangram.integrations.ray.greeting import greeting, read_answer
+from arl_tangram.integrations.ray.greeting import NotYetError, greeting, read_answer
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.session import Receiver, Sender
-from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
+from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Shape, Welcome
 
 WINDOW = 2
 """Exchanges with commands that may be out at a time."""
@@ -39,7 +39,7 @@ class _Link:
     Attributes:
         epoch: of the owner.
         session: its name there.
-        beat_s: for how long one exchange listens, and how long an answer may take beyond what was asked for.
+        beat_s: for how long one exchange listens at most, and how long an answer may take beyond what was asked for.
         sent: the number of the last command that some frame has carried.
         exchanging: how many exchanges with commands are out.
         listening: whether one that listens is out.
@@ -57,6 +57,9 @@ class _Link:
 
 class Pump:
     """The session of this process with the owner; all of it on one event loop.
+
+    Attributes:
+        known: what there is, as it was told last; an owner that was started again may know of nothing.
 
     Args:
         line: the way to the owner.
@@ -105,19 +108,28 @@ class Pump:
         self._short = 0
         self._trouble = "no answer"
         self._dead: TangramError | None = None
+        self.known: Shape | None = None
         self._emptied: asyncio.Future[None] | None = None
 
-    async def open(self) -> Welcome:
+    async def open(self, on_wait: Callable[[NotYetError], None] | None = None) -> Welcome:
         """Begin a session; whoever calls bounds the wait for an owner that does not answer.
+
+        Args:
+            on_wait: is told, each time, that the owner lets nobody begin yet.
 
         Raises:
             VersionMismatchError: the owner has another version of the library.
             ConfigurationMismatchError: it has another configuration.
             OwnerLostError: there is none any more.
         """
-        welcome, sent_s = await self._greet()
+        welcome, sent_s = await self._greet(on_wait=on_wait)
         self._begin(welcome, sent_s)
         return welcome
+
+    @property
+    def trouble(self) -> str:
+        """What is known of why there is no answer, if there is none."""
+        return self._trouble
 
     @property
     def is_over(self) -> bool:
@@ -148,7 +160,12 @@ class Pump:
 
     # To begin a session.
 
-    async def _greet(self, before: _Link | None = None, resume: Resume | None = None) -> tuple[Welcome, float]:
+    async def _greet(
+        self,
+        before: _Link | None = None,
+        resume: Resume | None = None,
+        on_wait: Callable[[NotYetError], None] | None = None,
+    ) -> tuple[Welcome, float]:
         """Greet until there is an answer; return it, and when what it answers was sent.
 
         Raises:
@@ -178,13 +195,18 @@ class Pump:
                     raise
                 message = self._greeting()
                 continue
+            except NotYetError as error:
+                self._trouble = str(error)
+                if on_wait is not None:
+                    on_wait(error)
+                continue
             if self._now() < sent_s + welcome.lease_s / 2:
                 return welcome, sent_s
 
     def _greeting(self, **resumed: Any) -> dict[str, Any]:
         """Return a new greeting."""
         self._turn += 1
-        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, **resumed)
+        return greeting(self._about, uuid.uuid4().hex, turn=self._turn, known=self.known, **resumed)
 
     async def _join(self, before: _Link | None = None, resume: Resume | None = None, *, pause_s: float = 0.0) -> None:
         """Begin a session after another one, and a pause."""
@@ -305,7 +327,11 @@ class Pump:
             self._spawn(self._exchange(link, self._frame(link, first, commands, 0.0)))
         if not link.listening and self._emptied is None:
             link.listening = True
-            self._spawn(self._exchange(link, self._frame(link, first, (), link.beat_s)))
+            self._spawn(self._exchange(link, self._frame(link, first, (), self._listen_s(link))))
+
+    def _listen_s(self, link: _Link) -> float:
+        """Return for how long to listen: shorter when an answer is due, as after a stop of this process."""
+        return min(link.beat_s, max(_SHORT_S, (self._until_s - self._now()) / 4))
 
     def _frame(self, link: _Link, first: int, commands: tuple[Command, ...], wait_s: float) -> ClientFrame:
         return ClientFrame(link.epoch, link.session, first, commands, self._receiver.upto, wait_s)

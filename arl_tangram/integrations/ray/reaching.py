@@ -136,6 +136,11 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
             f"the actors of the shared runtime {plan.name!r} were not up within {plan.start_timeout_s:g} s"
         ) from error
     except LineError as error:
+        if error.unmade:
+            text = "what was declared must be one that Ray can send to all machines, and that can be made there"
+            raise ConfigurationError(
+                f"an actor of the shared runtime {plan.name!r} cannot be made: {error}; {text}"
+            ) from error
         raise OwnerLostError(f"an actor of the shared runtime {plan.name!r} did not start: {error}") from error
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arl_tangram.integrations.ray.decider import Decider
 from arl_tangram.integrations.ray.holdings import Holdings
 from arl_tangram.integrations.ray.nodes import Nodes
 from arl_tangram.integrations.ray.recovery import rebuild
 from arl_tangram.integrations.ray.roster import Session
-from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Resume, Shape
+from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +50,8 @@ class Recovering:
         self._clients: dict[str, Resumed] = {}
         self._known: set[str] = set()
         self._shape: Shape | None = None
+        self._kept: Kept | None = None
+        self._charges: list[tuple[int, int, float]] = []
         self._has_roster = False
         self._is_late = False
         self._ending: dict[str, set[str]] = {}
@@ -59,6 +61,7 @@ class Recovering:
     def client(self, session: Session, resume: Resume) -> None:
         """A client has resumed."""
         self._clients[session.name] = Resumed(session, resume)
+        self._take_kept(resume.kept)
         self._take_shape(resume.shape)
         self._look()
 
@@ -70,6 +73,7 @@ class Recovering:
         if resume.sessions is not None:
             self._known.update(resume.sessions)
             self._has_roster = True
+        self._take_kept(resume.kept)
         self._take_shape(resume.shape)
         self._look()
 
@@ -87,7 +91,8 @@ class Recovering:
 
     def left(self, name: str) -> None:
         """A client is silent, or has left."""
-        self._clients.pop(name, None)
+        if (left := self._clients.pop(name, None)) is not None:
+            self._charges += left.resume.charges
         self._end_on_nodes(name)
         self._look()
 
@@ -118,6 +123,10 @@ class Recovering:
     def _take_shape(self, shape: Shape | None) -> None:
         if shape is not None and (self._shape is None or shape.version > self._shape.version):
             self._shape = shape
+
+    def _take_kept(self, kept: Kept | None) -> None:
+        if kept is not None and (self._kept is None or kept.version > self._kept.version):
+            self._kept = kept
 
     def _late(self) -> None:
         """Whoever has not resumed by now has let go; nodes end what is left of it."""
@@ -156,16 +165,9 @@ class Recovering:
         """Whether nobody has come that knew the owner before: nobody holds anything."""
         return self._shape is None
 
-    def order(self) -> tuple[str, ...]:
-        """Return the names of nodes in the order that sessions know."""
-        return () if self._shape is None else tuple(offer.name for offer in self._shape.nodes)
-
-    def add_lost_nodes(self) -> None:
-        """Let nodes that have not come back be lost ones, so that dimensions stay where they were."""
-        if self._shape is not None:
-            for offer in self._shape.nodes:
-                if self._nodes.find(offer.name) is None:
-                    self._nodes.add(offer, None)
+    def add_lost_nodes(self) -> tuple[str, ...]:
+        """Let nodes that have not come back be lost ones; return the names of all in the order that sessions know."""
+        return () if self._shape is None else self._nodes.add_lost(self._shape)
 
     def finish(self, decider: Decider, make: Callable[[Session], Holdings]) -> None:
         """Let a new scheduler hold what is held, and do what was said since.
@@ -177,16 +179,21 @@ class Recovering:
         if self._shape is not None:
             decider.keep_version(self._shape.version)
         told = list(self._clients.values())
+        kept = replace(self._kept or Kept(0), charges=(*(self._kept.charges if self._kept else ()), *self._charges))
+        gone = Resume(self._shape, charges=kept.charges)
         dispatcher = decider.dispatcher
         with decider.plenty(() if self._shape is None else self._shape.dimensions):
-            rebuilt = rebuild(decider.core, [one.resume for one in told], dispatcher.now_s(), dispatcher.new_id)
+            rebuilt = rebuild(
+                decider.core, [*(one.resume for one in told), gone], dispatcher.now_s(), dispatcher.new_id
+            )
         made = [make(one.session) for one in told]
-        for one, holdings, ids in zip(told, made, rebuilt.ids, strict=True):
+        for one, holdings, ids in zip(told, made, rebuilt.ids[: len(told)], strict=True):
             for declared in one.resume.demands:
                 holdings.take(declared)
             holdings.adopt(one.resume, ids, rebuilt.running)
         for held, local, error in rebuilt.refused:
             told[held].session.tell(CalledOff(local, error))
+        decider.memory.recall(kept, rebuilt.running.values())
         for held, number, item in rebuilt.waiting:
             made[held].wait_again(number, item)
         for one, holdings in zip(told, made, strict=True):

@@ -8,10 +8,11 @@ every call is a named tuple, the rest are frozen dataclasses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from arl_tangram.errors import TangramError
+from arl_tangram.managers.breakers import Tripped
 from arl_tangram.model.gpu import HostedService, Instance, Seat
 from arl_tangram.model.lifecycle import Demand, FinishedAction
 from arl_tangram.model.topology import Dimension
@@ -324,8 +325,17 @@ class Roster(NamedTuple):
     sessions: tuple[str, ...]
 
 
+# From the owner to all.
+
+
+class Remember(NamedTuple):
+    """What an owner that is started again is to be told; the last one counts."""
+
+    kept: Kept
+
+
 Event = (
-    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped
+    Granted | Admitted | Expired | Refused | CalledOff | Resumed | Reshaped | Remember
     | EndSession | Take | Drop | Evict | Resize | Roster
 )  # fmt: skip
 
@@ -436,6 +446,34 @@ class Shape:
     lost: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an owner knows beside what is held; see `Remember`.
+
+    Attributes:
+        version: ascends, also from one owner to the next.
+        halted: whether nothing new is to start, by `pause()` or `drain()`.
+        pauses: names of dimensions of which nothing is granted, and for how many seconds.
+        tripped: the breakers that are not closed.
+        charges: what clients that are gone took of rates and budgets; see `Resume.charges`.
+    """
+
+    version: int
+    halted: bool = False
+    pauses: tuple[tuple[str, float], ...] = ()
+    tripped: tuple[Tripped, ...] = ()
+    charges: tuple[tuple[int, int, float], ...] = ()
+
+    def aged(self, by_s: float) -> Kept:
+        """Return it as of some seconds later."""
+        return replace(
+            self,
+            pauses=tuple((name, left_s - by_s) for name, left_s in self.pauses if left_s > by_s),
+            tripped=tuple(one._replace(left_s=one.left_s - by_s) for one in self.tripped),
+            charges=tuple((dimension, units, age_s + by_s) for dimension, units, age_s in self.charges),
+        )
+
+
 class HeldCall(NamedTuple):
     """A running call, as its client tells it to an owner that was started again.
 
@@ -488,6 +526,7 @@ class Resume:
             long ago they took them: dimension, units, age_s.
         offer: of an agent: what its node has now.
         sessions: of an agent: the roster that it keeps, and those that it is ending; None if it was told none.
+        kept: what it was to remember; None if there was nothing.
     """
 
     shape: Shape | None
@@ -498,6 +537,7 @@ class Resume:
     charges: tuple[tuple[int, int, float], ...] = ()
     offer: NodeOffer | None = None
     sessions: tuple[str, ...] | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import InfrastructureError, LeaseLostError, Quota, current_allocation, current_sandbox
+from arl_tangram import (
+    InfrastructureError,
+    LeaseLostError,
+    OwnerLostError,
+    Quota,
+    current_allocation,
+    current_sandbox,
+)
 from arl_tangram.integrations.ray.client import Shared
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
@@ -180,3 +187,60 @@ async def test_a_node_that_is_cut_off_when_its_owner_dies_is_one_of_the_next_own
 
             assert await asyncio.gather(rollout(tg), rollout(other)) == [1, 1]
         await tg.aclose()
+
+
+@virtual
+async def test_who_comes_while_it_recovers_is_let_in_after_that_whatever_its_own_patience() -> None:
+    async with world() as shared, shared.client() as one:
+        gone = asyncio.ensure_future(one.run(search, 1000.0))
+        await settle()
+        shared.line_of(one).is_cut = True
+        shared.kill_owner()
+        shared.start_owner()
+        before_s = time()
+        async with shared.client("late", timeout_s=5.0) as late:
+            assert 30.0 < time() - before_s < 60.0, "after the lease of the one that is cut off"
+            assert await late.run(search, 1.0) == "found"
+        with pytest.raises(LeaseLostError):
+            await gone
+        shared.line_of(one).is_cut = False
+
+
+@virtual
+async def test_a_recovery_that_does_not_end_is_not_waited_for_without_bound() -> None:
+    async with world() as shared:
+        one = await shared.client().start()
+        await settle()
+        shared.kill_owner()
+        shared.start_owner()
+        assert shared.owner._recovering is not None
+        shared.owner._recovering._look = lambda: None  # type: ignore[method-assign]
+        before_s = time()
+        with pytest.raises(OwnerLostError, match=r"has not let this client in.*it was started again"):
+            await shared.client("late", timeout_s=5.0).start()
+        assert time() - before_s < 5 + 5 + 2 * 40
+        shared.kill_owner()
+        shared.start_owner()
+        await one.aclose()
+
+
+@virtual
+async def test_a_node_that_is_away_while_all_others_begin_anew_is_one_of_the_next_owner() -> None:
+    async with world() as shared, shared.client() as tg:
+        await settle(200)
+        lines = [shared.line_of(tg), shared.lines["a"]]
+        await shared.kill_agent("b")
+        for line in lines:
+            line.is_cut = True
+        shared.kill_owner()
+        shared.start_owner()
+        await asyncio.sleep(100.0)  # nobody who knew the owner before is there in time
+        for line in lines:
+            line.is_cut = False
+        await asyncio.sleep(10.0)
+        assert await tg.run(search, 1.0) == "found"
+        shape = tg._dispatcher().shape
+        assert ([offer.name for offer in shape.nodes], shape.lost) == (["a", "b"], (1,))
+        await shared.start_agent("b")
+        await settle(200)
+        assert tg._dispatcher().shape.lost == ()

@@ -18,6 +18,28 @@ from arl_tangram.integrations.ray.reaching import Plan, find, make
 from arl_tangram.testing import FakePool
 
 
+class Died(Exception):
+    """What Ray says of an actor that is dead."""
+
+    actor_init_failed = True
+
+
+class Unmade:
+    """An actor that cannot be made on its machine."""
+
+    def options(self, **_: Any) -> Unmade:
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*_: Any) -> None:
+            raise Died("because of an error raised in its \x1b[36mcreation\x1b[39m task\nNo module named 'only_here'")
+
+        return SimpleNamespace(remote=call)
+
+
 class Ray:
     """As much of Ray as is needed to join it, and to see that it is empty."""
 
@@ -26,6 +48,8 @@ class Ray:
         self.opening = threading.Event()
         self.opening.set()
         self.util = SimpleNamespace(list_named_actors=lambda all_namespaces: [])
+        self.exceptions = SimpleNamespace(ActorDiedError=Died)
+        self.killed: list[object] = []
 
     def is_initialized(self) -> bool:
         return self.is_up
@@ -45,6 +69,9 @@ class Ray:
 
     def remote(self, kind: type) -> Any:
         raise ValueError("a resource cannot be negative")
+
+    def kill(self, actor: object, **_: Any) -> None:
+        self.killed.append(actor)
 
     def nodes(self) -> list[Any]:
         return [{"NodeID": "n", "NodeManagerHostname": "h", "Resources": {}, "Alive": True}]
@@ -88,6 +115,17 @@ async def test_a_runtime_that_cannot_be_made_leaves_no_connection(ray: Ray) -> N
 async def test_what_ray_refuses_is_told_and_not_waited_for(ray: Ray) -> None:
     with pytest.raises(ConfigurationError, match="cannot be negative"):
         await make(replace(PLAN, nodes=None))
+    assert not ray.is_up
+
+
+async def test_what_an_actor_cannot_import_is_a_fault_of_the_declaration(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmade = Unmade()
+    monkeypatch.setattr(ray, "remote", lambda _kind: unmade)
+    with pytest.raises(ConfigurationError, match=r"cannot be made.*its creation task .*No module named 'only_here'"):
+        await make(replace(PLAN, nodes=None))
+    assert ray.killed == [unmade]
     assert not ray.is_up
 
 

@@ -48,6 +48,11 @@ async def test_clients_take_turns_on_one_device_and_services_are_swapped() -> No
         )
         assert told == [4, "FOUR", 5, "THREE"]
         await shared.check_idle()
+        services = one.statistics().services
+        assert list(services) == ["judge", "teacher"]
+        assert sum(service.uses for service in services.values()) == 4
+        assert (services["judge"].restores, services["teacher"].evictions) == (services["judge"].asked, 1)
+        assert services["judge"].restore_s > 0
 
 
 @virtual
@@ -213,7 +218,13 @@ async def test_a_call_knows_its_key_whatever_number_of_gpus_it_was_granted() -> 
         told: list[Event] = []
         decider = shared.decider
         holdings = Holdings(
-            "s", decider.dispatcher, shared.owner._nodes, told.append, interned=decider.interned, why=decider.why
+            "s",
+            decider.dispatcher,
+            shared.owner._nodes,
+            told.append,
+            interned=decider.interned,
+            why=decider.why,
+            memory=decider.memory,
         )
         keys = tuple(Demand("train", ((9, 2), (d, 1)), dimensions=1 << d, keys=(("api", d),)) for d in (0, 1))
         waits = PendingAction(1, Demand("train", (), dimensions=3, places=keys), 0.0)
