@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from verl.protocol import DataProto
+
 class AgentLoopMetrics:
     generate_sequences: float
     tool_calls: float
@@ -58,3 +60,18 @@ class AgentLoopBase:
 _L = TypeVar("_L", bound=type[AgentLoopBase])
 
 def register(agent_name: str) -> Callable[[_L], _L]: ...
+
+class AgentLoopWorker:
+    def __init__(
+        self, config: Any, llm_client: Any, teacher_client: Any = None, reward_loop_worker_handles: Any = None
+    ) -> None: ...
+    def _postprocess(
+        self, inputs: list[Any], input_non_tensor_batch: dict[str, Any] | None = None, validate: bool = False
+    ) -> DataProto: ...
+
+class AgentLoopManager:
+    agent_loop_workers_class: Any
+    def __init__(
+        self, config: Any, llm_client: Any, teacher_client: Any = None, reward_loop_worker_handles: Any = None
+    ) -> None: ...
+    def generate_sequences(self, prompts: Any) -> Any: ...  # awaited or not: see auto_await
