@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
+import inspect
+import pickle
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
-from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY, FunctionTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.tools.tool_registry import load_all_tools
 
 import arl_tangram as tangram
-from arl_tangram.integrations.verl import TangramTool, function_tool
+from arl_tangram.context import open_runtimes
+from arl_tangram.integrations.verl import TangramTool, compute_score, function_tool
 from arl_tangram.testing import FakePool
 from trainers import tool_actions
 from trainers.loops import calls, load_tools, make_loop, sample, tool_texts, tools_file
-from trainers.scripted import ScriptedLLM
 from trainers.tiny_model import write_tiny_model
 
 ACTIONS = "trainers.tool_actions"
@@ -52,28 +52,23 @@ async def call(made: TangramTool, arguments: Any, create_kwargs: dict[str, Any] 
 
 
 def test_a_tool_is_made_in_the_datasets_process_without_a_runtime(tmp_path: Path) -> None:
-    # Where nothing but the tools is needed, and no loop runs: verl's process that reads the data and its trainer's.
-    path = tools_file(tmp_path, {"action": f"{ACTIONS}:add", "name": "plus"})
-    program = f"""
-import threading
-from verl.tools.tool_registry import load_all_tools
-before = threading.active_count()
-(made,) = load_all_tools({str(path)!r}, None)
-import arl_tangram.context, ray
-from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
-assert made.name == made.tool_schema.function.name == "plus"
-assert not arl_tangram.context.open_runtimes and not ray.is_initialized()
-assert threading.active_count() == before
-assert "tangram_tool_agent" in _agent_loop_registry
-print("made")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("made\n")
+    # verl makes its tools in each worker, in the trainer, and where it reads the data: there, nobody has opened one.
+    before = set(threading.enumerate())
+    (made,) = load_all_tools(str(tools_file(tmp_path, {"action": f"{ACTIONS}:add", "name": "plus"})), None)
+    assert made.name == made.tool_schema.function.name == "plus"
+    assert isinstance(pickle.loads(pickle.dumps(made)), TangramTool)
+    assert not open_runtimes
+    assert not ray.is_initialized()
+    assert set(threading.enumerate()) == before
 
 
-async def test_several_tools_of_one_file_are_one_actions_each(tmp_path: Path) -> None:
-    made = load_tools(tmp_path, "add", "where")
+@pytest.fixture
+def loaded(tmp_path: Path) -> list[Any]:
+    return load_tools(tmp_path, "add", "where")
+
+
+async def test_several_tools_of_one_file_are_one_action_each(loaded: list[Any]) -> None:
+    made = loaded
     assert [each.name for each in made] == ["add", "where"]
     async with tangram.Tangram(FakePool()):
         assert await call(made[0], {"a": 40, "b": 2}) == '{"sum": 42}'
@@ -163,23 +158,13 @@ old
 </tool_call>"""
 
 
+# The second parser asks each property of the schema for `model_dump()`: a plain dict would not do.
 @pytest.mark.parametrize(("form", "said"), [("hermes", HERMES), ("qwen3_coder", CODER)])
 async def test_what_a_model_says_in_verls_formats_reaches_the_body(model: Path, form: str, said: str) -> None:
     loop = make_loop(ToolAgentLoop, model, lambda _, turn: "Done." if turn else said, [tool("search")], format=form)
     async with tangram.Tangram(FakePool()):
         output = await loop.run({}, **sample())
     assert tool_texts(loop, output) == ["1"]
-
-
-async def test_the_parsers_of_verl_read_a_whole_schema(model: Path) -> None:
-    schema = tool("search").tool_schema
-    llm = ScriptedLLM(model, lambda *_: CODER)
-    tokens = (await llm.generate("a", prompt_ids=[], sampling_params={})).token_ids
-    for form in ("hermes", "qwen3_coder"):  # the second asks each property for model_dump()
-        parser = ToolParser.get_tool_parser(form, make_loop(ToolAgentLoop, model, calls(), []).tokenizer)
-        _, found = await parser.extract_tool_calls(tokens, [schema])
-        if form == "qwen3_coder":
-            assert json.loads(found[0].arguments) == {"places": [{"name": "x", "tags": ["y"]}], "kind": "old"}
 
 
 # What a call does.
@@ -296,33 +281,44 @@ async def test_nothing_of_ours_runs_on_the_default_executor() -> None:
 # Function tools.
 
 
-async def test_an_action_is_a_function_tool_with_its_whole_schema(model: Path, tmp_path: Path) -> None:
+FILE = """
+import arl_tangram as tangram
+from arl_tangram.integrations.verl import function_tool
+from trainers.tool_actions import search
+
+function_tool(search, name="find")
+
+@function_tool
+@tangram.action(cpu=1, timeout=60)
+async def double(n: int) -> int:
+    '''Double.
+
+    Args:
+        n: a number.
+    '''
+    return 2 * n
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Iterator[list[FunctionTool]]:
     path = tmp_path / "functions.py"
-    path.write_text(
-        "import arl_tangram as tangram\n"
-        "from arl_tangram.integrations.verl import function_tool\n"
-        "from trainers.tool_actions import search\n"
-        "function_tool(search, name='find')\n"
-        "@function_tool\n"
-        "@tangram.action(cpu=1, timeout=60)\n"
-        "async def double(n: int) -> int:\n"
-        '    """Double.\n\n    Args:\n        n: a number.\n    """\n'
-        "    return 2 * n\n"
-    )
-    found, double = load_all_tools(None, str(path))
-    try:
-        assert (found.name, double.name) == ("find", "double")
-        assert isinstance(found, FunctionTool)
-        assert found.is_async  # else verl calls it on a thread of the default executor
-        assert "items" in found.tool_schema.model_dump()["function"]["parameters"]["properties"]["places"]
-        loop = make_loop(ToolAgentLoop, model, calls([("double", {"n": 21}), ("double", {"n": "x"})]), [found, double])
-        async with tangram.Tangram(FakePool()):
-            output = await loop.run({}, **sample())
-        assert tool_texts(loop, output)[0] == "42"
-        assert tool_texts(loop, output)[1].startswith("Error: wrong arguments for double")
-    finally:
-        for name in ("find", "double"):
-            FUNCTION_TOOL_REGISTRY.pop(name)
+    path.write_text(FILE)
+    yield load_all_tools(None, str(path))
+    for name in ("find", "double"):
+        del FUNCTION_TOOL_REGISTRY[name]
+
+
+async def test_an_action_is_a_function_tool_with_its_whole_schema(functions: list[FunctionTool], model: Path) -> None:
+    assert [each.name for each in functions] == ["find", "double"]
+    assert all(each.is_async for each in functions)  # else verl calls them on threads of the default executor
+    assert "items" in functions[0].tool_schema.model_dump()["function"]["parameters"]["properties"]["places"]
+    loop = make_loop(ToolAgentLoop, model, calls([("double", {"n": 21}), ("double", {"n": "x"})]), functions)
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample())
+    told = tool_texts(loop, output)
+    assert told[0] == "42"
+    assert told[1].startswith("Error: wrong arguments for double")
 
 
 def test_two_function_tools_of_one_name_are_refused() -> None:
@@ -335,10 +331,6 @@ def test_two_function_tools_of_one_name_are_refused() -> None:
 
 
 def test_an_action_is_a_coroutine_function_for_verl_as_tool_and_reward() -> None:
-    import inspect
-
-    from arl_tangram.integrations.verl import compute_score
-
     function_tool(tool_actions.add, name="plus")
     assert FUNCTION_TOOL_REGISTRY.pop("plus").is_async
     assert inspect.iscoroutinefunction(tool_actions.add)  # verl asks this of a reward function: an action can be one
