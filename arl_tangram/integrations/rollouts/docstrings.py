@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 _SECTION = re.compile(
@@ -31,7 +32,7 @@ def described(docstring: str | None) -> Described:
     begins = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]
     text = lines[: begins[0]] if begins else lines
     parameters: dict[str, str] = {}
-    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+    for begin, end in pairwise([*begins, len(lines)]):
         if lines[begin].partition(":")[0] in _ARGUMENTS:
             parameters |= _entries(lines[begin + 1 : end])
     paragraphs = "\n".join(text).strip().split("\n\n")

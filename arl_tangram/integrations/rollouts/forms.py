@@ -173,12 +173,10 @@ def _dataclass(cls: type[Any], within: tuple[Any, ...]) -> Form:
 
 def _typed_dict(cls: Any, within: tuple[Any, ...]) -> Form:
     hints = get_type_hints(cls, include_extras=True)
-    inner = {name: form_of(_unwrapped(hint), within) for name, hint in hints.items()}
-    return _object(dict, inner, [name for name in hints if name in cls.__required_keys__])
-
-
-def _unwrapped(hint: Any) -> Any:
-    return get_args(hint)[0] if get_origin(hint) in {typing.Required, typing.NotRequired} else hint
+    said = {name: get_origin(hint) for name, hint in hints.items()}  # annotations as text hide it from the class
+    marked = {typing.Required: True, typing.NotRequired: False}
+    inner = {name: form_of(get_args(hint)[0] if said[name] in marked else hint, within) for name, hint in hints.items()}
+    return _object(dict, inner, [name for name in hints if marked.get(said[name], name in cls.__required_keys__)])
 
 
 def _object(make: Callable[..., Any], inner: Mapping[str, Form], required: Sequence[str]) -> Form:

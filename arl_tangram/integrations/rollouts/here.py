@@ -11,11 +11,12 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from arl_tangram.calling import Calling
 from arl_tangram.context import open_runtimes, runtime_var
-from arl_tangram.errors import ConfigurationError, NoRuntimeError
+from arl_tangram.errors import ConfigurationError, NoRuntimeError, TangramError
 from arl_tangram.integrations.ray import Shared, connect
 from arl_tangram.integrations.ray.installed import in_worker
 
@@ -28,7 +29,6 @@ class _Here:
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held for no longer than a look
         self.opening: concurrent.futures.Future[Shared] | None = None
-        self.name = ""
         self.pid = os.getpid()
 
     def usable(self) -> concurrent.futures.Future[Shared] | None:
@@ -55,7 +55,7 @@ def open_here(make: Callable[[], Shared]) -> Shared:
         TangramError: it cannot be opened; see `share` and `connect`.
     """
     made = make()
-    opened = _begin(made.name, lambda: made).result()
+    opened = _begin(lambda: made).result()
     if opened.name != made.name:
         text = f"this process has the shared runtime {opened.name!r} open, and can have no {made.name!r} beside it"
         raise ConfigurationError(text)
@@ -79,7 +79,7 @@ async def runtime_here(name: str = "tangram", *, timeout_s: float = 60) -> Calli
     found = _open_in_program(name)
     if found is not None:
         return found
-    opening = _begin(name, lambda: connect(name, timeout=timeout_s))
+    opening = _begin(lambda: connect(name, timeout=timeout_s))
     opened = await asyncio.shield(asyncio.wrap_future(opening))
     if opened.name != name:
         raise ConfigurationError(
@@ -119,20 +119,21 @@ def _open_in_program(name: str) -> Calling | None:
     return own[0] if own else None
 
 
-def _begin(name: str, make: Callable[[], Shared]) -> concurrent.futures.Future[Shared]:
+def _begin(make: Callable[[], Shared]) -> concurrent.futures.Future[Shared]:
     """Return what is open, or begin to open it, on a thread."""
     with _here.lock:
         opening = _here.usable()
         if opening is None:
             before, of_here = _here.opening, _here.pid == os.getpid()
-            _here.pid, _here.name = os.getpid(), name
+            _here.pid = os.getpid()
             opening = _here.opening = _elsewhere(lambda: _opened(before if of_here else None, make))
         return opening
 
 
 def _opened(before: concurrent.futures.Future[Shared] | None, make: Callable[[], Shared]) -> Shared:
     if before is not None and before.done() and before.exception() is None:
-        _leave(before.result())  # its owner is lost
+        with suppress(TangramError):  # its owner is lost
+            _leave(before.result())
     return make().__enter__()
 
 
