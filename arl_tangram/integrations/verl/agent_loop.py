@@ -13,8 +13,8 @@ from arl_tangram.errors import ConfigurationError, InfrastructureError, TangramE
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.verl.masked import masked_output
 from arl_tangram.integrations.rollouts.scoring import score, taken_by
+from arl_tangram.integrations.verl.masked import masked_output
 from arl_tangram.integrations.verl.settings import Settings, read_sample, read_settings
 from arl_tangram.integrations.verl.tool import TangramTool
 from arl_tangram.integrations.verl.using import Uses, uses_var
