@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from importlib.util import find_spec
 
 import pytest
 
 collect_ignore_glob = [] if find_spec("verl") and find_spec("trl") else ["test_*.py"]
+if not collect_ignore_glob:
+    with warnings.catch_warnings():  # what VeRL and Ray warn of when they are imported, which no mark of a test reaches
+        warnings.simplefilter("ignore")
+        importlib.import_module("verl.experimental.agent_loop")
 
 # What other people's code warns of is theirs; what nobody awaited, closed or saw stays a failure.
 _THEIRS = ["ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from arl_tangram.integrations.trl import supported
 
-_HOMES = {"batch_reward": "reward", "tool_rollouts": "rollouts"}
+_HOMES = {"Said": "turns", "batch_reward": "reward", "tool_rollouts": "rollouts"}
 
 
 def __getattr__(name: str) -> Any:
