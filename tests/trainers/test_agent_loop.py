@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -211,11 +210,11 @@ async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: P
 
 async def test_a_hung_tool_ends_with_the_deadline_and_the_rollout_goes_on(model: Path) -> None:
     answer = calls([("run", {"command": "sleep 600"})], [("run", {"command": "echo late"})], then="Too late.")
-    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings={"deadline_s": 1.0})
+    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings={"deadline_s": 2.0})
     begun_s = time.monotonic()
     async with tangram.Tangram(tangram.LocalPool(cores=1)):
         output = await loop.run({}, **sample(session_id=0))
-    assert 1.0 <= time.monotonic() - begun_s < 60
+    assert 2.0 <= time.monotonic() - begun_s < 60
     assert tool_texts(loop, output) == [
         "Error: run ran for too long and was stopped",
         "Error: run was not called: the time for this task is over",
@@ -224,26 +223,26 @@ async def test_a_hung_tool_ends_with_the_deadline_and_the_rollout_goes_on(model:
 
 
 async def test_waiting_beyond_the_deadline_masks_the_rollout(model: Path) -> None:
-    loop = rollout_of(model, calls([("add", {"a": 1})]), tool("add"), settings={"deadline_s": 0.05})
+    loop = rollout_of(model, calls([("add", {"a": 1})]), tool("add"), settings={"deadline_s": 2.0})
     async with tangram.Tangram(FakePool(cores=1)):
         held, end = asyncio.Event(), asyncio.Event()
         body = asyncio.create_task(tool_actions.hold(held, end))
         await held.wait()
-        with pytest.raises(tangram.QueueTimeout):
-            await loop.run({}, **sample(session_id=0))
-        end.set()
-        await body
+        try:
+            with pytest.raises(tangram.QueueTimeout):
+                await loop.run({}, **sample(session_id=0))
+        finally:
+            end.set()
+            await body
 
 
 async def test_cancelling_a_rollout_ends_its_tools_and_its_sandbox(model: Path) -> None:
-    begun = asyncio.Event()
     tool_actions.begin.clear()
     loop = rollout_of(model, calls([("wait", {})]), tool("wait"))
     async with tangram.Tangram(FakePool()) as tg:
         playing = asyncio.create_task(loop.run({}, **sample()))
         while not tool_actions.begin.is_set():  # noqa: ASYNC110 - the body tells of it on this loop
             await asyncio.sleep(0)
-        begun.set()
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing
@@ -276,10 +275,3 @@ async def test_a_blocking_tool_does_not_stall_other_rollouts(model: Path) -> Non
         assert not blocked.done()
         tool_actions.gate.set()
         assert tool_texts(slow, await blocked) == ["open"]
-
-
-async def test_without_a_runtime_the_rollout_says_so(model: Path) -> None:
-    loop = rollout_of(model, NOTES, tool("note"))
-    with pytest.raises(tangram.NoRuntimeError):
-        await loop.run({}, **sample())
-    assert threading.active_count() < 50
