@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ HERE = [
     "actor_rollout_ref.actor.fsdp_config.model_dtype=float32",
     "actor_rollout_ref.actor.fsdp_config.dtype=float32",
     "actor_rollout_ref.actor.optim.lr=1e-3",
-    "data.max_prompt_length=1536",
+    "data.max_prompt_length=2048",
     "data.max_response_length=512",
     "data.dataloader_num_workers=0",
     "data.filter_overlong_prompts_workers=1",
@@ -71,6 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Ended:
             folder,
             {
                 "MODEL": str(folder / "model"),
+                "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),
                 "SCRIPT": "grpo_script:says",
                 "TMPDIR": str(short),

@@ -63,7 +63,7 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
 
     def generate_sequences(self, prompts: Any) -> None:
         """Send prompts to the workers, which does not block; what is too old to be trained on is ended first."""
-        if not (prompts.get("validate")):
+        if not ("validate" in prompts and prompts["validate"]):
             uids = [str(uid) for uid in prompts["uid"]]
             self._owned.cancel(self._stale.step(uids, int(prompts["global_steps"])))
         super().generate_sequences(prompts)
