@@ -63,6 +63,10 @@ HERE = [
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("ppo")
     job = shutil.copytree(EXAMPLE, folder / "job")
+    agent = job / "my_agent.py"
+    killable = agent.read_text().replace("LocalPool(", 'LocalPool(isolation="none", ')
+    assert killable != agent.read_text()
+    agent.write_text(killable)  # a command can end its sandbox then
     write_tiny_model(folder / "model")
     short = Path(f"/tmp/ppo{os.getpid()}")  # the sockets of Ray have long names
     short.mkdir()
