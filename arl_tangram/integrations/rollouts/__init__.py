@@ -9,6 +9,7 @@ from arl_tangram.integrations.rollouts.addresses import find_action, find_functi
 from arl_tangram.integrations.rollouts.here import close_here, open_here, runtime_here
 from arl_tangram.integrations.rollouts.json_schema import function_schema
 from arl_tangram.integrations.rollouts.rollout import Rollout, Used, current_rollout, use_alone
+from arl_tangram.integrations.rollouts.scoring import score
 from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.rollouts.wording import is_masked, text_of, words_for
@@ -26,6 +27,7 @@ __all__ = [
     "is_masked",
     "open_here",
     "runtime_here",
+    "score",
     "text_of",
     "use_alone",
     "words_for",
