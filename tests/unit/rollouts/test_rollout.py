@@ -294,6 +294,13 @@ async def test_without_a_rollout_each_call_has_a_sandbox_of_its_own() -> None:
         assert_idle(tg)
 
 
+async def test_the_deadline_holds_in_a_worker_process() -> None:
+    async with Tangram() as tg, Rollout(tg, deadline_s=0.5) as rollout:
+        with pytest.raises(RunTimeout, match="when the time of its rollout was over"):
+            await rollout.call(here.hang_in_a_process)
+        assert rollout.failure is None
+
+
 async def test_a_rollout_can_be_on_another_loop_than_its_runtime() -> None:
     async def elsewhere(tg: Tangram) -> list[str]:
         async with Rollout(tg, deadline_s=60) as rollout:
