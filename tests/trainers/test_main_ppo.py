@@ -16,7 +16,7 @@ from trainers.tiny_model import write_tiny_model
 
 EXAMPLE = ROOT / "examples/verl/grpo"
 HOW_TO = ROOT / "docs/how-to/use-verl.md"
-LIMIT_S = 400
+LIMIT_S = 700
 STEPS = 2
 PROMPTS, ROLLOUTS = 4, 2
 
@@ -136,3 +136,5 @@ def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
     assert len(lines) == 1
     script = (EXAMPLE / "run.sh").read_text().split()
     assert [line for line in lines[0] if line not in script] == []
+    pages = [block.source for block in blocks(HOW_TO) if block.language == "yaml"]
+    assert pages == [(EXAMPLE / "tools.yaml").read_text()]
