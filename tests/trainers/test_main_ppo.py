@@ -16,7 +16,7 @@ from trainers.tiny_model import write_tiny_model
 
 EXAMPLE = ROOT / "examples/verl/grpo"
 HOW_TO = ROOT / "docs/how-to/use-verl.md"
-LIMIT_S = 400
+LIMIT_S = 700
 STEPS = 2
 PROMPTS, ROLLOUTS = 4, 2
 
@@ -63,6 +63,10 @@ HERE = [
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("ppo")
     job = shutil.copytree(EXAMPLE, folder / "job")
+    agent = job / "my_agent.py"
+    killable = agent.read_text().replace("LocalPool(", 'LocalPool(isolation="none", ')
+    assert killable != agent.read_text()
+    agent.write_text(killable)  # a command can end its sandbox then
     write_tiny_model(folder / "model")
     short = Path(f"/tmp/ppo{os.getpid()}")  # the sockets of Ray have long names
     short.mkdir()
@@ -132,3 +136,5 @@ def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
     assert len(lines) == 1
     script = (EXAMPLE / "run.sh").read_text().split()
     assert [line for line in lines[0] if line not in script] == []
+    pages = [block.source for block in blocks(HOW_TO) if block.language == "yaml"]
+    assert pages == [(EXAMPLE / "tools.yaml").read_text()]

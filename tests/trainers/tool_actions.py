@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass
 from typing import Literal
@@ -36,9 +37,9 @@ async def note(line: str) -> str:
 
 
 @tangram.action(cpu=1, timeout=60)
-async def prepare(question: str) -> None:
+async def prepare(raw_prompt: list[dict[str, str]]) -> None:
     """Write the question down, before the first turn."""
-    await note.body(question)
+    await note.body(raw_prompt[-1]["content"])
 
 
 @tangram.action(cpu=1, timeout=60)
@@ -129,3 +130,34 @@ async def fails(how: str) -> None:
         "SandboxLostError": tangram.SandboxLostError("container 0123abcd is gone"),
     }
     raise errors[how]
+
+
+@tangram.action(cpu=1, timeout=60)
+async def lost() -> float:
+    """End as the infrastructure does."""
+    raise tangram.SandboxLostError("container 0123abcd is gone")
+
+
+begin = asyncio.Event()
+gate = threading.Event()
+
+
+@tangram.action(cpu=1, timeout=60)
+async def wait() -> None:
+    """Wait for good."""
+    begin.set()
+    await asyncio.Event().wait()
+
+
+@tangram.action(cpu=1)
+async def hold(held: asyncio.Event, end: asyncio.Event) -> None:
+    """Hold a core until told."""
+    held.set()
+    await end.wait()
+
+
+@tangram.action(timeout=60)
+def block() -> str:
+    """Hold a thread until told."""
+    assert gate.wait(50)
+    return "open"

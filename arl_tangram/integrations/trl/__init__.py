@@ -7,9 +7,20 @@ one that works (`supported`).
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arl_tangram.integrations.trl import supported
+
+if TYPE_CHECKING:
+    from arl_tangram.integrations.trl.reward import batch_reward
+    from arl_tangram.integrations.trl.rollouts import tool_rollouts
+    from arl_tangram.integrations.trl.turns import Said
+
+__all__ = [
+    "Said",
+    "batch_reward",
+    "tool_rollouts",
+]
 
 _HOMES = {"Said": "turns", "batch_reward": "reward", "tool_rollouts": "rollouts"}
 

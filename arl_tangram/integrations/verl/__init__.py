@@ -7,9 +7,30 @@ is one that works (`supported`).
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arl_tangram.integrations.verl import supported
+
+if TYPE_CHECKING:
+    from arl_tangram.integrations.verl.agent_loop import TangramToolAgentLoop
+    from arl_tangram.integrations.verl.batch_manager import TangramBatchAgentLoopManager
+    from arl_tangram.integrations.verl.function_tools import function_tool
+    from arl_tangram.integrations.verl.manager import TangramAgentLoopManager
+    from arl_tangram.integrations.verl.replay import TangramReplayBuffer, TangramReplayBufferAsync
+    from arl_tangram.integrations.verl.reward import TangramRewardManager, compute_score
+    from arl_tangram.integrations.verl.tool import TangramTool
+
+__all__ = [
+    "TangramAgentLoopManager",
+    "TangramBatchAgentLoopManager",
+    "TangramReplayBuffer",
+    "TangramReplayBufferAsync",
+    "TangramRewardManager",
+    "TangramTool",
+    "TangramToolAgentLoop",
+    "compute_score",
+    "function_tool",
+]
 
 _HOMES = {
     "TangramAgentLoopManager": "manager",

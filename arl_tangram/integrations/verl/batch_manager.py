@@ -58,7 +58,7 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
         """Play a batch of rollouts, and make those neutral that the infrastructure broke."""
         output: DataProto = await super().generate_sequences(prompts)
-        masked = _settled(output, _groups(prompts, len(output)))
+        masked = settled(output, _groups(prompts, len(output)))
         output.meta_info["timing"] = {
             **output.meta_info["timing"],
             "tangram/masked_samples": float(sum(masked)),
@@ -77,7 +77,7 @@ def _groups(prompts: DataProto, size: int) -> list[Any]:
     return [None] * size if uids is None else list(uids)
 
 
-def _settled(output: DataProto, groups: Sequence[Any]) -> list[bool]:
+def settled(output: DataProto, groups: Sequence[Any]) -> list[bool]:
     """Make masked rows of a batch neutral, give it the columns of what scored it, and return which rows are masked."""
     beside = output.non_tensor_batch
     told: list[Mapping[str, Any]] = list(beside.pop(_TOLD))

@@ -53,7 +53,7 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self._owned = opened(config)
         at_end_of_run(self.close, transfer_queue)
-        self._stale = StaleGroups(_threshold(config))
+        self._stale = StaleGroups(threshold_of(config))
         super().__init__(config, *args, **kwargs)
 
     @property
@@ -73,7 +73,7 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
         disown()
 
 
-def _threshold(config: Any) -> int | None:
+def threshold_of(config: Any) -> int | None:
     """Return how many versions of the weights a group may span before verl drops it, or None if it drops none."""
     sampler = config.trainer.v1.sampler
     if config.trainer.v1.trainer_mode == "sync" or sampler.max_off_policy_strategy != "drop":

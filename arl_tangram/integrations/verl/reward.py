@@ -144,6 +144,10 @@ class TangramRewardManager(RewardManagerBase):
             return _answer(MASKED)
         return _answer({"tangram_masked": 0.0, **score_of(result, "the reward function")})
 
+    def close(self) -> None:
+        """End its threads once what runs there has ended; verl never does, as its workers end with the job."""
+        self._threads.shutdown()
+
     async def _called(self, given: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._score):
             return await self._score(**given)
