@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
@@ -106,11 +106,13 @@ class TangramToolAgentLoop(ToolAgentLoop):
 
     def _check_sample(self, sample: Mapping[str, Any]) -> None:
         """Check that a sample brings what the tools that it may use take from it."""
-        selected = (sample.get("extra_info") or {}).get("tool_selection") or self.tools
-        given = sample.get("tools_kwargs") or {}
+        told: Mapping[str, Any] = sample.get("extra_info") or {}
+        columns: Mapping[str, Any] = sample.get("tools_kwargs") or {}
+        selected: Collection[str] = told.get("tool_selection") or self.tools
         for tool in self._tangram_tools():
             if tool.name in selected:
-                tool.check_sample((given.get(tool.name) or {}).get("create_kwargs") or {})
+                given: Mapping[str, Any] = columns.get(tool.name) or {}
+                tool.check_sample(given.get("create_kwargs") or {})
 
     def _last_turn(self, output: AgentLoopOutput) -> str:
         """Return the last turn of the model as text, without what tools said: the last tokens that count."""
