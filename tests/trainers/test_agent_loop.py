@@ -196,6 +196,30 @@ async def test_a_setup_or_reward_that_the_infrastructure_ends_masks_the_rollout(
                 await loop.run({}, **sample(session_id=0))
 
 
+@pytest.mark.parametrize("key", ["setup", "reward"])
+async def test_a_setup_or_reward_without_a_timeout_is_refused(model: Path, key: str) -> None:
+    loop = rollout_of(model, calls(), settings={key: f"{ACTIONS}:endless"})
+    async with tangram.Tangram(FakePool()):
+        with pytest.raises(tangram.ConfigurationError, match=rf"tangram.{key}: .*endless has no timeout"):
+            await loop.run({}, **sample())
+
+
+async def test_a_setup_that_runs_for_too_long_is_not_the_models_doing(model: Path) -> None:
+    loop = rollout_of(model, calls(), settings={"setup": f"{ACTIONS}:slow"})
+    async with tangram.Tangram(FakePool()):
+        with pytest.raises(tangram.SandboxStartError, match="RunTimeout"):
+            await loop.run({}, **sample(session_id=0))
+    assert not loop.server_manager.prompts
+
+
+async def test_a_reward_that_runs_for_too_long_is_the_models_doing(model: Path) -> None:
+    loop = rollout_of(model, calls(), settings={"reward": f"{ACTIONS}:slow"})
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample(session_id=0))  # else an endless loop in the answer would hide it
+    assert output.reward_score == 0.0
+    assert output.extra_fields["reward_extra_info"] == {"score": 0.0, "tangram_error": "RunTimeout"}
+
+
 async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: Path) -> None:
     answer = calls([("fails", {"how": "OutOfMemoryError"})], [("fails", {"how": "ValueError"})], [("fails", {})])
     loop = rollout_of(model, answer, tool("fails"))
@@ -209,17 +233,21 @@ async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: P
 
 
 async def test_a_hung_tool_ends_with_the_deadline_and_the_rollout_goes_on(model: Path) -> None:
-    answer = calls([("run", {"command": "sleep 600"})], [("run", {"command": "echo late"})], then="Too late.")
-    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings={"deadline_s": 2.0})
+    answer = calls(
+        [("run", {"command": "echo x > notes; sleep 600"})], [("run", {"command": "echo late"})], then="Too late."
+    )
+    settings = {"deadline_s": 2.0, "reward": f"{ACTIONS}:count_notes"}
+    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings=settings)
     begun_s = time.monotonic()
     async with tangram.Tangram(tangram.LocalPool(cores=1)):
-        output = await loop.run({}, **sample(session_id=0))
+        output = await loop.run({}, **sample(session_id=0, reward_model={"ground_truth": "late"}))
     assert 2.0 <= time.monotonic() - begun_s < 60
     assert tool_texts(loop, output) == [
         "Error: run ran for too long and was stopped",
         "Error: run was not called: the time for this task is over",
     ]
     assert output.extra_fields["tangram_answer"] == "Too late."
+    assert output.reward_score == 1.0  # its reward has its own time
 
 
 async def test_waiting_beyond_the_deadline_masks_the_rollout(model: Path) -> None:
