@@ -188,6 +188,17 @@ async def test_what_runs_at_the_deadline_ends_as_at_a_timeout_and_later_calls_ru
 
 
 @virtual
+async def test_what_is_called_after_the_deadline_was_lifted_has_its_own_time() -> None:
+    async with Tangram(FakePool()) as tg, Rollout(tg, deadline_s=20) as rollout:
+        await rollout.use(HANG, {})
+        rollout.lift_deadline()
+        assert rollout.left_s is None
+        assert await rollout.call(here.hang, 50.0) == "slept"
+        with pytest.raises(RunTimeout, match="longer than its timeout of 60 s"):
+            await rollout.call(here.hang)
+
+
+@virtual
 async def test_a_call_that_waited_has_no_more_than_the_rest_of_the_time() -> None:
     async with Tangram(FakePool(cores=1)) as tg, Rollout(tg) as other, Rollout(tg, deadline_s=30) as rollout:
         busy = asyncio.ensure_future(other.call(here.hang, 25.0))
