@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 import arl_tangram as tangram
 from arl_tangram.integrations.verl import TangramTool, TangramToolAgentLoop, function_tool
 from arl_tangram.testing import FakePool, assert_idle
+from documents import ROOT
 from trainers import tool_actions
 from trainers.loops import calls, make_loop, sample, tool_texts
 from trainers.scripted import tool_call
@@ -196,6 +199,30 @@ async def test_a_setup_or_reward_that_the_infrastructure_ends_masks_the_rollout(
                 await loop.run({}, **sample(session_id=0))
 
 
+@pytest.mark.parametrize("key", ["setup", "reward"])
+async def test_a_setup_or_reward_without_a_timeout_is_refused(model: Path, key: str) -> None:
+    loop = rollout_of(model, calls(), settings={key: f"{ACTIONS}:endless"})
+    async with tangram.Tangram(FakePool()):
+        with pytest.raises(tangram.ConfigurationError, match=rf"tangram.{key}: .*endless has no timeout"):
+            await loop.run({}, **sample())
+
+
+async def test_a_setup_that_runs_for_too_long_is_not_the_models_doing(model: Path) -> None:
+    loop = rollout_of(model, calls(), settings={"setup": f"{ACTIONS}:slow"})
+    async with tangram.Tangram(FakePool()):
+        with pytest.raises(tangram.SandboxStartError, match="RunTimeout"):
+            await loop.run({}, **sample(session_id=0))
+    assert not loop.server_manager.prompts
+
+
+async def test_a_reward_that_runs_for_too_long_is_the_models_doing(model: Path) -> None:
+    loop = rollout_of(model, calls(), settings={"reward": f"{ACTIONS}:slow"})
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample(session_id=0))  # else an endless loop in the answer would hide it
+    assert output.reward_score == 0.0
+    assert output.extra_fields["reward_extra_info"] == {"score": 0.0, "tangram_error": "RunTimeout"}
+
+
 async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: Path) -> None:
     answer = calls([("fails", {"how": "OutOfMemoryError"})], [("fails", {"how": "ValueError"})], [("fails", {})])
     loop = rollout_of(model, answer, tool("fails"))
@@ -209,17 +236,21 @@ async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: P
 
 
 async def test_a_hung_tool_ends_with_the_deadline_and_the_rollout_goes_on(model: Path) -> None:
-    answer = calls([("run", {"command": "sleep 600"})], [("run", {"command": "echo late"})], then="Too late.")
-    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings={"deadline_s": 2.0})
+    answer = calls(
+        [("run", {"command": "echo x > notes; sleep 600"})], [("run", {"command": "echo late"})], then="Too late."
+    )
+    settings = {"deadline_s": 2.0, "reward": f"{ACTIONS}:count_notes"}
+    loop = rollout_of(model, answer, tool("run", timeout_s=600), settings=settings)
     begun_s = time.monotonic()
     async with tangram.Tangram(tangram.LocalPool(cores=1)):
-        output = await loop.run({}, **sample(session_id=0))
+        output = await loop.run({}, **sample(session_id=0, reward_model={"ground_truth": "late"}))
     assert 2.0 <= time.monotonic() - begun_s < 60
     assert tool_texts(loop, output) == [
         "Error: run ran for too long and was stopped",
         "Error: run was not called: the time for this task is over",
     ]
     assert output.extra_fields["tangram_answer"] == "Too late."
+    assert output.reward_score == 1.0  # its reward has its own time
 
 
 async def test_waiting_beyond_the_deadline_masks_the_rollout(model: Path) -> None:
@@ -275,3 +306,15 @@ async def test_a_blocking_tool_does_not_stall_other_rollouts(model: Path) -> Non
         assert not blocked.done()
         tool_actions.gate.set()
         assert tool_texts(slow, await blocked) == ["open"]
+
+
+# The example.
+
+
+def test_the_example_plays_a_rollout(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = ROOT / "examples/verl/tool_agent.py"
+    monkeypatch.setattr(sys, "argv", [str(example), str(model)])
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out == example.with_suffix(".out").read_text()

@@ -63,7 +63,8 @@ def _signature(stub: ast.FunctionDef | ast.AsyncFunctionDef, real: Any, path: st
         yield f"{path} is{'' if inspect.iscoroutinefunction(found) else ' no'} coroutine function"
     while hasattr(found, "__wrapped__"):
         found = found.__wrapped__
-    parameters = inspect.signature(found).parameters.values()
+    # Ray gives every method of a class that becomes an actor one keyword more.
+    parameters = [one for one in inspect.signature(found).parameters.values() if one.name != "_ray_trace_ctx"]
     told = stub.args
     positional = [one.arg for one in (*told.posonlyargs, *told.args)]
     actual = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]

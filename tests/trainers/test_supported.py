@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +25,24 @@ def test_every_name_of_an_integration_is_there_with_its_documentation(package: o
     found = getattr(package, name)
     assert found.__module__.startswith("arl_tangram.integrations.")
     assert inspect.getdoc(found)
+
+
+def test_the_reference_lists_these_names_and_tells_their_parameters() -> None:
+    page = (ROOT / "docs/reference.md").read_text()
+    rows = re.findall(r"^\| `integrations\.(verl|trl)\.(\w+)` \| (?:`\w+(\(.*?\))`)?", page, re.MULTILINE)
+    packages = {"verl": for_verl, "trl": for_trl}
+    assert {(packages[package], name) for package, name, _ in rows} == set(NAMES)
+    for package, name, parameters in rows:
+        if parameters:
+            shown = [(one.name, one.kind, one.default) for one in _parameters(parameters)]
+            real = inspect.signature(getattr(packages[package], name)).parameters.values()
+            assert shown == [(one.name, one.kind, one.default) for one in real], name
+
+
+def _parameters(text: str) -> list[inspect.Parameter]:
+    names: dict[str, Callable[..., object]] = {}
+    exec(f"def shown{text}: ...", names)  # noqa: S102 - our own page
+    return list(inspect.signature(names["shown"]).parameters.values())
 
 
 def test_no_folder_of_the_project_hides_a_package_of_verl() -> None:

@@ -161,3 +161,10 @@ def block() -> str:
     """Hold a thread until told."""
     assert gate.wait(50)
     return "open"
+
+
+@tangram.action(cpu=1, timeout=0.05)
+async def slow() -> float:
+    """Take any time."""
+    await asyncio.Event().wait()
+    return 1.0

@@ -80,7 +80,7 @@ async def runtime_here(name: str = "tangram", *, timeout_s: float = 60) -> Calli
     if found is not None:
         return found
     opening = _begin(lambda: connect(name, timeout=timeout_s))
-    opened = await asyncio.shield(asyncio.wrap_future(opening))
+    opened = await asyncio.wrap_future(opening)
     if opened.name != name:
         raise ConfigurationError(
             f"this process has the shared runtime {opened.name!r} open, and was asked for {name!r}"
@@ -148,7 +148,7 @@ def _is_usable(shared: Shared) -> bool:
 def _elsewhere(work: Callable[[], T]) -> concurrent.futures.Future[T]:
     """Do what blocks on a thread of its own, where no event loop runs."""
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()
+    done.set_running_or_notify_cancel()  # so that who waits and is cancelled cancels it for nobody else
 
     def run() -> None:
         try:

@@ -134,6 +134,10 @@ class Rollout:
         else:
             self._listeners.append(tell)
 
+    def lift_deadline(self) -> None:
+        """Let calls from now on have no other bounds than their own: for a reward, which is not the model's time."""
+        self._end_at_s = None
+
     async def call(self, action: BoundAction[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Schedule a call of an action in the trajectory of this rollout, and return what its body returns.
 

@@ -75,8 +75,7 @@ class Tool:
             parameters = parameters_of(found, name=name, without=left_out)
         except DefinitionError as error:
             raise DefinitionError(f"{where}: {error}") from None
-        bounded = _bounded(found, timeout_s, queue_timeout_s)
-        return cls(bounded, parameters.name, parameters.schema, left_out, parameters)
+        return cls(bounded(found, timeout_s, queue_timeout_s), parameters.name, parameters.schema, left_out, parameters)
 
     def arguments(self, said: object, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call.
@@ -92,7 +91,7 @@ class Tool:
         return read | {name: given[name] for name in self.given if name in given}
 
 
-def _bounded(action: Any, timeout_s: float, queue_timeout_s: float) -> BoundAction[..., Any]:
+def bounded(action: Any, timeout_s: float, queue_timeout_s: float) -> BoundAction[..., Any]:
     """Return a copy with these bounds, bound to the same object if it is bound to one."""
     function = getattr(action, "__func__", action)
     copy = function.with_options(timeout=timeout_s, queue_timeout=queue_timeout_s)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-from arl_tangram.errors import ConfigurationError, InfrastructureError, TangramError
+from arl_tangram.action import BoundAction
+from arl_tangram.errors import (
+    BodyExitedError,
+    ConfigurationError,
+    InfrastructureError,
+    OutOfMemoryError,
+    RunTimeout,
+    SandboxStartError,
+    TangramError,
+)
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.scoring import score, taken_by
+from arl_tangram.integrations.rollouts.tool import QUEUE_TIMEOUT_S, bounded
 from arl_tangram.integrations.verl.masked import masked_output
 from arl_tangram.integrations.verl.settings import Settings, read_sample, read_settings
 from arl_tangram.integrations.verl.tool import TangramTool
@@ -72,8 +82,7 @@ class TangramToolAgentLoop(ToolAgentLoop):
                 deadline_s=settings.deadline_s,
             ) as rollout:
                 if settings.setup is not None:
-                    setup = find_action(settings.setup, where="tangram.setup")
-                    await rollout.call(setup, **taken_by(setup, _fields(kwargs, {})))
+                    await self._set_up(rollout, settings.setup, kwargs)
                 output = await ending.of(asyncio.create_task(super().run(sampling_params, priority, **kwargs)))
                 output.extra_fields["tangram_masked"] = False
                 output.extra_fields["tangram_answer"] = self._last_turn(output)
@@ -90,9 +99,22 @@ class TangramToolAgentLoop(ToolAgentLoop):
         finally:
             uses_var.reset(outer)
 
+    async def _set_up(self, rollout: Rollout, address: str, sample: Mapping[str, Any]) -> None:
+        """Let an action prepare the sandbox.
+
+        Raises:
+            SandboxStartError: it ran for too long, or ended its process: no doing of the model, which comes after it.
+        """
+        action = _bounded(address, "tangram.setup")
+        try:
+            await rollout.call(action, **taken_by(action, _fields(sample, {})))
+        except (RunTimeout, OutOfMemoryError, BodyExitedError) as error:
+            raise SandboxStartError(f"tangram.setup={address} failed: {type(error).__name__}: {error}") from error
+
     async def _reward(self, rollout: Rollout, address: str, sample: Mapping[str, Any], output: AgentLoopOutput) -> None:
-        """Let an action score the rollout in its sandbox."""
-        action = find_action(address, where="tangram.reward")
+        """Let an action score the rollout in its sandbox; the time of the rollout is not that of its reward."""
+        action = _bounded(address, "tangram.reward")
+        rollout.lift_deadline()
         fields = _fields(sample, output.extra_fields)
         fields["solution_str"] = self._text(output.response_ids)
         fields["answer"] = output.extra_fields["tangram_answer"]
@@ -106,11 +128,13 @@ class TangramToolAgentLoop(ToolAgentLoop):
 
     def _check_sample(self, sample: Mapping[str, Any]) -> None:
         """Check that a sample brings what the tools that it may use take from it."""
-        selected = (sample.get("extra_info") or {}).get("tool_selection") or self.tools
-        given = sample.get("tools_kwargs") or {}
+        told: Mapping[str, Any] = sample.get("extra_info") or {}
+        columns: Mapping[str, Any] = sample.get("tools_kwargs") or {}
+        selected: Collection[str] = told.get("tool_selection") or self.tools
         for tool in self._tangram_tools():
             if tool.name in selected:
-                tool.check_sample((given.get(tool.name) or {}).get("create_kwargs") or {})
+                given: Mapping[str, Any] = columns.get(tool.name) or {}
+                tool.check_sample(given.get("create_kwargs") or {})
 
     def _last_turn(self, output: AgentLoopOutput) -> str:
         """Return the last turn of the model as text, without what tools said: the last tokens that count."""
@@ -149,6 +173,22 @@ class _Ending:
         if self._error is not None:
             raise self._error
         return output
+
+
+def _bounded(address: str, where: str) -> BoundAction[..., Any]:
+    """Return the action at an address, which neither waits nor runs for ever.
+
+    Raises:
+        ConfigurationError: there is none, or it has no `timeout`.
+    """
+    action = find_action(address, where=where)
+    spec = action.spec
+    if spec.timeout is None:
+        raise ConfigurationError(
+            f"{where}: {spec.name} has no timeout, so that one rollout could hold up a step for ever: declare it with "
+            "timeout="
+        )
+    return bounded(action, spec.timeout, spec.queue_timeout or QUEUE_TIMEOUT_S)
 
 
 def _fields(sample: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,20 +27,20 @@ class WholeParameters(OpenAIFunctionParametersSchema):
     """All parameters."""
 
     model_config = {"extra": "allow"}  # noqa: RUF012
-    properties: dict[str, WholeProperty]  # type: ignore[assignment]
+    properties: dict[str, WholeProperty]  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class WholeFunction(OpenAIFunctionSchema):
     """The function."""
 
     model_config = {"extra": "allow"}  # noqa: RUF012
-    parameters: WholeParameters
+    parameters: WholeParameters  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class WholeToolSchema(OpenAIFunctionToolSchema):
     """The tool."""
 
-    function: WholeFunction
+    function: WholeFunction  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def verl_schema(schema: Mapping[str, Any]) -> OpenAIFunctionToolSchema:

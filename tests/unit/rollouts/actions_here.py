@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import arl_tangram as tangram
 from arl_tangram import SandboxLostError, current_sandbox
@@ -29,6 +30,12 @@ async def hang(for_s: float = 1000.0) -> str:
     """Sleep."""
     await asyncio.sleep(for_s)
     return "slept"
+
+
+@tangram.action(timeout=600, isolate="process")
+def hang_in_a_process() -> None:
+    """Sleep."""
+    time.sleep(1000)
 
 
 @tangram.action(cpu=1, timeout=60, queue_timeout=50)

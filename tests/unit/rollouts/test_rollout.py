@@ -123,6 +123,21 @@ async def test_a_failure_of_the_infrastructure_is_kept_told_once_and_raised_agai
 
 
 @virtual
+async def test_the_first_of_several_failures_is_kept() -> None:
+    @tangram.action()
+    async def lose_after(for_s: float) -> None:
+        await asyncio.sleep(for_s)
+        raise SandboxLostError(f"after {for_s:g} s")
+
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        told: list[InfrastructureError] = []
+        rollout.on_failure(told.append)
+        await asyncio.gather(*(rollout.call(lose_after, for_s) for for_s in (2, 1, 3)), return_exceptions=True)
+        assert str(rollout.failure) == "after 1 s"
+        assert told == [rollout.failure]
+
+
+@virtual
 async def test_a_sandbox_that_cannot_be_had_is_a_failure_of_all_calls_that_wait_for_it() -> None:
     class Broken(FakePool):
         def manager(self):  # type: ignore[no-untyped-def]
@@ -170,6 +185,17 @@ async def test_what_runs_at_the_deadline_ends_as_at_a_timeout_and_later_calls_ru
             await rollout.call(here.write, "x")
         assert rollout.failure is None, "else an agent could escape a low reward by taking its time"
         assert (time(), tg.figures().total.calls) == (pytest.approx(20), 2)
+
+
+@virtual
+async def test_what_is_called_after_the_deadline_was_lifted_has_its_own_time() -> None:
+    async with Tangram(FakePool()) as tg, Rollout(tg, deadline_s=20) as rollout:
+        await rollout.use(HANG, {})
+        rollout.lift_deadline()
+        assert rollout.left_s is None
+        assert await rollout.call(here.hang, 50.0) == "slept"
+        with pytest.raises(RunTimeout, match="longer than its timeout of 60 s"):
+            await rollout.call(here.hang)
 
 
 @virtual
@@ -292,6 +318,13 @@ async def test_without_a_rollout_each_call_has_a_sandbox_of_its_own() -> None:
             await use_alone(tg, LOSE, {})
         assert current_rollout() is None
         assert_idle(tg)
+
+
+async def test_the_deadline_holds_in_a_worker_process() -> None:
+    async with Tangram() as tg, Rollout(tg, deadline_s=0.5) as rollout:
+        with pytest.raises(RunTimeout, match="when the time of its rollout was over"):
+            await rollout.call(here.hang_in_a_process)
+        assert rollout.failure is None
 
 
 async def test_a_rollout_can_be_on_another_loop_than_its_runtime() -> None:

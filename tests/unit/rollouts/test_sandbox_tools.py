@@ -7,7 +7,7 @@ from arl_tangram.integrations.rollouts import Rollout, Tool
 from arl_tangram.integrations.rollouts.sandbox_tools import MOST_CHARACTERS, python, shell
 
 PYTHON = Tool.declare(python, name="code_interpreter")
-SHELL = Tool.declare(shell, timeout_s=5)
+SHELL = Tool.declare(shell)
 
 
 async def test_programs_and_commands_share_the_files_of_a_rollout() -> None:

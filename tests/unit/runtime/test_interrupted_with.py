@@ -7,6 +7,7 @@ import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -95,6 +96,13 @@ def pressed(*lines: int) -> Iterator[Presses]:
 @pytest.mark.parametrize("moment", ["entering", "leaving"])
 @pytest.mark.parametrize("gap", GAPS)
 def test_case_30_interrupts_at_every_line_of_a_with(moment: str, gap: int | None) -> None:
+    # On a thread of its own: where a tracer raises in an `except`, that one's error may stay the one which the thread
+    # handles, and so the `__context__` of all errors in the tests after this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(interrupt_at_every_line, moment, gap).result()
+
+
+def interrupt_at_every_line(moment: str, gap: int | None) -> None:
     for first in range(GUARDED_FROM, 1000):
         lines = [first] if gap is None else [first, first + gap]
         # In a context of its own: the last line may be interrupted when the runtime is the current one already.
@@ -119,3 +127,10 @@ def interrupt(moment: str, lines: list[int]) -> Presses:
     if (thread := getattr(tg, "_thread", None)) is not None:
         thread.stop()  # a press after all is closed may leave it, a daemon
     return presses
+
+
+def test_no_error_is_left_as_being_handled() -> None:
+    error = ValueError()
+    with suppress(ValueError):
+        raise error
+    assert error.__context__ is None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from unit.trl.word_chat import WordChat
 
 import arl_tangram as tangram
 from arl_tangram.integrations.rollouts import Tool
@@ -16,6 +15,7 @@ from arl_tangram.integrations.trl.batch import columns_of, play_all
 from arl_tangram.integrations.trl.episode import Episode, Plan
 from arl_tangram.integrations.trl.turns import Said
 from arl_tangram.testing import FakePool
+from unit.trl.word_chat import WordChat
 
 
 @tangram.action(cpu=1, timeout=5)
