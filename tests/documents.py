@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+# These need VeRL or TRL: tests/trainers runs them.
+OF_TRAINERS = ("docs/how-to/use-trl.md", "docs/how-to/use-verl.md")
 RUN = frozenset({"python", "bash"})
 SHOWN = frozenset({"text", "json", "toml", "yaml", "diff", "mermaid"})
 

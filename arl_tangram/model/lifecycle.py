@@ -51,6 +51,7 @@ class ActionSpec:
         idempotent: whether running it twice does no harm.
         retries: how often a call that failed is tried again, at most.
         retry_on: after which errors.
+        end_at_s: on the clock of the runtime: a body that still runs then is ended as at its timeout; None for never.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ActionSpec:
     idempotent: bool = False
     retries: int = 0
     retry_on: tuple[type[Exception], ...] = (InfrastructureError,)
+    end_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

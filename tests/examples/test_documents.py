@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from documents import README, ROOT, Block, not_run, pages, script, shell
+from documents import OF_TRAINERS, README, ROOT, Block, not_run, pages, script, shell
 
 # The blocks that are left out, with the reasons that stand above them. A new one is a decision: add it here.
 LEFT_OUT: dict[str, str] = {}
 
-PROGRAMS = {page.relative_to(ROOT).as_posix(): program for page in pages() if (program := script(page)).strip()}
+HERE = {name: page for page in pages() if (name := page.relative_to(ROOT).as_posix()) not in OF_TRAINERS}
+PROGRAMS = {name: program for name, page in HERE.items() if (program := script(page)).strip()}
 WITH_DOCKER = [page for page, program in PROGRAMS.items() if "DockerPool(" in program]
 SETUP = "python3 -m venv .venv && .venv/bin/pip install "
 COPIED_NOT = shutil.ignore_patterns(".git", ".nox", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info")
@@ -35,7 +36,7 @@ def _is_test(block: Block) -> bool:
     return block.page == README and block.source.startswith(SETUP) and "nox" in block.source
 
 
-COMMANDS = [block for page in pages() for block in shell(page) if not _is_demo(block) and not _is_test(block)]
+COMMANDS = [block for page in HERE.values() for block in shell(page) if not _is_demo(block) and not _is_test(block)]
 
 
 def _run(command: list[str], folder: Path, timeout_s: float, more: dict[str, str] | None = None) -> str:

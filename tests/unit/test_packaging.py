@@ -40,7 +40,14 @@ def test_only_these_extras_are_heavy() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     assert not HEAVY & _names(PROJECT["project"]["dependencies"])
     found = {name: HEAVY & _names(needs) for name, needs in extras.items()}
-    assert found == {"demo": set(), "gpu": {"torch"}, "ray": {"ray"}, "bench": {"ray"}}
+    assert found == {
+        "demo": set(),
+        "gpu": {"torch"},
+        "ray": {"ray"},
+        "bench": {"ray"},
+        "verl": {"verl", "ray"},
+        "trl": {"trl"},
+    }
 
 
 def test_the_change_log_tells_of_this_version() -> None:
@@ -49,7 +56,8 @@ def test_the_change_log_tells_of_this_version() -> None:
 
 def test_importing_the_package_imports_no_optional_library() -> None:
     optional = HEAVY | {"pytest", "hypothesis"}
-    program = f"import sys, arl_tangram, arl_tangram.integrations.ray; print(sorted({optional!r} & set(sys.modules)))"
+    ours = ", ".join(f"arl_tangram.integrations.{name}" for name in ("ray", "trl", "verl"))
+    program = f"import sys, arl_tangram, {ours}; print(sorted({optional!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -42,10 +42,12 @@ COMMANDS = {
 def resolve(dotted: str) -> object:
     """Return what a name on the page stands for."""
     found: object = arl_tangram
-    module, _, name = dotted.rpartition(".")
-    if module.partition(".")[0] in {"testing", "integrations"}:  # `arl_tangram` does not import them
-        return getattr(importlib.import_module(f"arl_tangram.{module}"), name)
-    for part in dotted.split("."):
+    path = dotted.split(".")
+    if path[0] in {"testing", "integrations"}:  # `arl_tangram` does not import them
+        modules = 1 if path[0] == "testing" else 2
+        found = importlib.import_module(".".join(["arl_tangram", *path[:modules]]))
+        path = path[modules:]
+    for part in path:
         found = getattr(found, part)
     return found
 
@@ -93,6 +95,11 @@ def test_a_signature_is_that_of_the_code(shown: str) -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     listed = {heading for heading in HEADINGS if "." not in heading} | set(re.findall(r"^\W*(\w+)", TREE, re.MULTILINE))
     assert set(arl_tangram.__all__) == listed - {"TraceFormatError"}
+
+
+def test_every_public_name_for_adapters_is_in_the_reference() -> None:
+    listed = {found[1] for heading in HEADINGS if (found := re.match(r"integrations\.rollouts\.(\w+)", heading))}
+    assert set(importlib.import_module("arl_tangram.integrations.rollouts").__all__) == listed
 
 
 def test_every_heading_with_parameters_shows_its_signature() -> None:

@@ -8,6 +8,7 @@ import importlib
 import os
 import pickle
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -215,6 +216,12 @@ def find_ray() -> Any:
             "a shared runtime needs Ray, which is not installed: pip install 'arl-tangram[ray]'"
         ) from error
     return ray
+
+
+def in_worker() -> bool:
+    """Return whether this process runs an actor of Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
 def connected(*, start: bool, limit_s: float | None = None) -> Library:

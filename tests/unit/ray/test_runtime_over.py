@@ -43,6 +43,7 @@ async def test_what_is_called_after_the_end_of_the_runtime_fails_at_once(is_clos
     async with shared, shared.client() as tg:
         begun = [asyncio.ensure_future(some) for some in (tg.run(search, 1000.0), tg.run(search), rollout(tg))]
         await settle()
+        assert not tg.is_over
         if is_closed:
             await shared.owner.aclose()
             shared.host.kill(for_good=True)
@@ -51,6 +52,7 @@ async def test_what_is_called_after_the_end_of_the_runtime_fails_at_once(is_clos
         async with asyncio.timeout(10):
             for one in await asyncio.gather(*begun, return_exceptions=True):
                 assert isinstance(one, error), repr(one)
+        assert tg.is_over
         for _ in range(2):
             for call in (tg.run(search), rollout(tg)):
                 async with asyncio.timeout(0.001):

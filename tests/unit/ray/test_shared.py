@@ -128,6 +128,26 @@ async def test_a_nested_call_takes_the_turn_and_gives_it_back() -> None:
 
 
 @virtual
+async def test_figures_are_those_of_all_clients_and_stay_with_the_owner() -> None:
+    async with world() as shared, shared.client() as one, shared.client() as two:
+        before = one.figures()
+        assert (before.total.calls, before.actions) == (0, ())
+        await asyncio.gather(*(tg.run(search, 2.0) for tg in (one, two) for _ in range(2)))
+        async with two.trajectory():
+            with pytest.raises(ValueError, match="my own"):
+                await two.run(fails)
+        figures = two.figures()  # with what its owner had not heard yet
+        assert figures == one.figures()
+        rows = {action.name.rpartition(":")[2]: action for action in figures.actions}
+        assert (rows["search"].calls, rows["search"].failures) == (4, {})
+        assert rows["search"].queueing_mean_s == pytest.approx(1.0, abs=0.01)
+        assert sum(rows["fails"].failures.values()) == 1
+        assert figures.elapsed_s == pytest.approx(4.0, abs=0.1)
+        (api,) = [d for d in figures.dimensions if d.name == "quota:api/concurrency"]
+        assert api.held_share == pytest.approx(1.0, abs=0.02)
+
+
+@virtual
 async def test_what_a_body_raises_passes_unchanged() -> None:
     async with world() as shared, shared.client() as tg:
         async with tg.trajectory():

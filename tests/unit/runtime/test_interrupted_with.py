@@ -126,3 +126,10 @@ def interrupt(moment: str, lines: list[int]) -> Presses:
     if (thread := getattr(tg, "_thread", None)) is not None:
         thread.stop()  # a press after all is closed may leave it, a daemon
     return presses
+
+
+def test_no_error_is_left_as_being_handled() -> None:
+    error = ValueError()
+    with suppress(ValueError):
+        raise error
+    assert error.__context__ is None

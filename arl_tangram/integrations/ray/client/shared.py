@@ -59,6 +59,11 @@ class Shared(Steered):
     def __repr__(self) -> str:
         return f"<Shared {self.name!r}, {self._state}>"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is open and of no use any more: its owner, or what it shared, is lost for good."""
+        return self._state == "open" and self._pump.is_over
+
     # Opening.
 
     async def _open(self, doorway: Doorway) -> Opened:

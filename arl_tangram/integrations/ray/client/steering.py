@@ -13,6 +13,7 @@ from arl_tangram.integrations.ray.client.questions import Questions
 from arl_tangram.integrations.ray.sessions.pump import Pump
 from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trajectories import trajectory_var
 
 
@@ -87,6 +88,11 @@ class Steered(Calling):
         """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
         self._check_opened()
         return cast(str, self._look("report"))
+
+    def figures(self) -> Figures:
+        """Return the figures of the report, of all processes; see `Tangram.figures`."""
+        self._check_opened()
+        return cast(Figures, self._look("figures"))
 
     async def _ask(self, what: str, arguments: Mapping[str, Any]) -> Any:
         if not self._is_here():

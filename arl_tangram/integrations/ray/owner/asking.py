@@ -38,6 +38,8 @@ class Asking:
         match what:
             case "statistics":
                 return decider.statistics()
+            case "figures":
+                return decider.figures()
             case "report":
                 return decider.report()
             case "set_capacity":

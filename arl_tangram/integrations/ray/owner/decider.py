@@ -25,6 +25,7 @@ from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import check_capacity
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
+from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
@@ -234,6 +235,11 @@ class Decider:
         notes = () if self.breakers is None else self.breakers.notes()
         learned = self.core.durations.learned()
         return render(self._summary, now_s=self.dispatcher.now_s(), learned=learned, notes=notes)
+
+    def figures(self) -> Figures:
+        """Return the figures of the report."""
+        self.dispatcher.tell()
+        return self._summary.figures(self.dispatcher.now_s())
 
     async def aclose(self) -> None:
         """Decide nothing any more, and close the trace."""

@@ -1,0 +1,153 @@
+"""Score a whole batch for TRL with one action: all samples at once, and none where the infrastructure failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from arl_tangram.action import BoundAction, invocable_of
+from arl_tangram.calling import Calling
+from arl_tangram.errors import ConfigurationError, TangramError, UsageError
+from arl_tangram.integrations.rollouts.addresses import find_action
+from arl_tangram.integrations.rollouts.here import runtime_here
+from arl_tangram.integrations.rollouts.rollout import Rollout
+from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, taken_by
+from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
+from arl_tangram.integrations.rollouts.wording import is_masked
+
+_logger = logging.getLogger(__name__)
+_OF_THE_TRAINER = {"trainer_state", "log_extra", "log_metric", "environments"}
+
+
+class RewardFunction(Protocol):
+    """A reward function as TRL calls it, with all samples of a batch and the columns of their rows."""
+
+    __name__: str
+
+    async def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        """Return the reward of each sample; None where there is none."""
+        ...
+
+
+def batch_reward(
+    action: BoundAction[..., Any] | str, *, name: str | None = None, prefix: str = "tangram", runtime: str = "tangram"
+) -> RewardFunction:
+    """Return a reward function for `GRPOTrainer(reward_funcs=…)` that scores each sample with one call of an action.
+
+    The action gets those fields that its signature names: the columns of the dataset, `prompt`, `completion`,
+    `completion_ids`, and `tangram_answer`, the text of the model's last turn. It returns a number, or a mapping with
+    one as `score`. A call that ran for too long or out of memory scores 0; what else its body raises ends the training.
+
+    A sample whose call or whose rollout failed because of the infrastructure has no reward: TRL leaves it out of its
+    group's baseline and does not train on it. `<prefix>/…` in TRL's log tells of the calls of each step, and
+    `<prefix>/masked_samples` how many samples have been left out.
+
+    Args:
+        action: an action, or its address, such as `my_agent.rewards:grade`.
+        name: what TRL calls it in its log; by default the name of the action's function.
+        prefix: begins the names of the numbers in the log.
+        runtime: the name of the shared runtime that is used where this process has opened none.
+
+    Raises:
+        ConfigurationError: no such action.
+    """
+    where = "batch_reward()"
+    found = find_action(action, where=where) if isinstance(action, str) else action
+    try:
+        invocable_of(found)
+    except UsageError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    metrics = StepMetrics(prefix)
+
+    async def reward(
+        prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        rows = _rows(prompts, completions, completion_ids, columns)
+        taken = [taken_by(found, row) for row in rows]
+        here = await runtime_here(runtime)
+        scores = await _score_all(here, found, rows, taken)
+        log = columns.get("log_metric")
+        if log is not None:
+            await _log(log, here, metrics, prefix, scores)
+        return [None if one is None else float(one["score"]) for one in scores]
+
+    reward.__name__ = reward.__qualname__ = name or str(getattr(found, "__name__", "tangram"))
+    return reward
+
+
+def _rows(
+    prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], columns: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the fields of each sample."""
+    whole = {key: values for key, values in columns.items() if key not in _OF_THE_TRAINER}
+    rows: list[dict[str, Any]] = []
+    for number, completion in enumerate(completions):
+        row = {key: values[number] for key, values in whole.items()}
+        row.setdefault("tangram_answer", _last_text(completion))
+        row |= {"prompt": prompts[number], "completion": completion, "completion_ids": completion_ids[number]}
+        rows.append(row)
+    return rows
+
+
+def _last_text(completion: Any) -> str:
+    """Return what the model said last: TRL tells it as a text, or as messages."""
+    if isinstance(completion, str):
+        return completion
+    messages = cast("Sequence[Mapping[str, Any]]", completion)
+    said = [message for message in messages if message.get("role") == "assistant"]
+    return str(said[-1].get("content") or "") if said else ""
+
+
+async def _score_all(
+    runtime: Calling,
+    action: BoundAction[..., Any],
+    rows: Sequence[Mapping[str, Any]],
+    taken: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any] | None]:
+    """Score the samples, all at once; None where the infrastructure failed.
+
+    Raises:
+        Exception: what one of the calls has raised, once all have ended.
+    """
+
+    async def one(row: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
+        if row.get("tangram_masked"):
+            return None
+        try:
+            if not has_sandbox(action):
+                return await score(runtime, action, fields)
+            async with Rollout(runtime) as rollout:
+                return await score(rollout, action, fields)
+        except Exception as error:
+            if not is_masked(error):
+                raise
+            _logger.warning("a sample has no reward: %s: %s", type(error).__name__, error)
+            return None
+
+    calls = (one(row, fields) for row, fields in zip(rows, taken, strict=True))
+    scores = await asyncio.gather(*calls, return_exceptions=True)
+    for found in scores:
+        if isinstance(found, BaseException):
+            raise found
+    return cast("list[dict[str, Any] | None]", scores)
+
+
+async def _log(
+    log: Callable[[str, float], None],
+    runtime: Calling,
+    metrics: StepMetrics,
+    prefix: str,
+    scores: Sequence[dict[str, Any] | None],
+) -> None:
+    log(f"{prefix}/masked_samples", float(sum(one is None for one in scores)))
+    try:
+        figures = await asyncio.to_thread(runtime.figures)
+    except TangramError as error:
+        _logger.warning("no figures of the runtime in this step: %s", error)
+        return
+    for key, value in metrics.since(figures).items():
+        log(key, value)

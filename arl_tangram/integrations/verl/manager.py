@@ -1,0 +1,82 @@
+"""The agent loop manager of verl's v1 trainer, which owns the shared runtime of the job."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import transfer_queue
+from verl.tools.tool_registry import load_all_tools
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.utils.import_utils import resolve_config_path
+
+from arl_tangram.integrations.ray.sharing import Shared
+from arl_tangram.integrations.verl.checks import check_job
+from arl_tangram.integrations.verl.owning import Owned, at_end_of_run, disown, own
+from arl_tangram.integrations.verl.settings import Settings, read_settings
+from arl_tangram.integrations.verl.stale import StaleGroups
+
+__all__ = ["TangramAgentLoopManager", "opened"]
+
+logger = logging.getLogger(__name__)
+
+
+def opened(config: Any) -> Owned:
+    """Check the configuration of a job, warn of what it probably does not mean, and open its runtime in this process.
+
+    Raises:
+        ConfigurationError: something in it is wrong.
+        InfrastructureError: the runtime did not start in time.
+    """
+    settings: Settings = read_settings(config)
+    rollout = config.actor_rollout_ref.rollout
+    given = (rollout.multi_turn.tool_config_path, rollout.multi_turn.function_tool_path)
+    paths = [resolve_config_path(path) if path else None for path in given]
+    for warning in check_job(config, settings, load_all_tools(*paths)):
+        logger.warning("%s", warning)
+    return own(settings, int(rollout.n))
+
+
+class TangramAgentLoopManager(AgentLoopManagerTQ):
+    """verl's own manager, in whose process the shared runtime lives: from before its workers until the run has ended.
+
+    It takes the place of `AgentLoopManagerTQ` by
+    `+actor_rollout_ref.rollout.agent.agent_loop_manager_class=arl_tangram.integrations.verl.TangramAgentLoopManager`,
+    and is told by the block `tangram` which pools there are. The runtime is closed, with its sandboxes, when verl closes
+    its transfer queue, the last thing that it does, whether training succeeds or fails.
+
+    Raises:
+        ConfigurationError: something in the configuration is wrong.
+        InfrastructureError: the runtime did not start in time.
+    """
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        self._owned = opened(config)
+        at_end_of_run(self.close, transfer_queue)
+        self._stale = StaleGroups(threshold_of(config))
+        super().__init__(config, *args, **kwargs)
+
+    @property
+    def runtime(self) -> Shared:
+        """The shared runtime of the job."""
+        return self._owned.runtime
+
+    def generate_sequences(self, prompts: Any) -> None:
+        """Send prompts to the workers, which does not block; what is too old to be trained on is ended first."""
+        if not (prompts.get("validate")):
+            uids = [str(uid) for uid in prompts["uid"]]
+            self._owned.cancel(self._stale.step(uids, int(prompts["global_steps"])))
+        super().generate_sequences(prompts)
+
+    def close(self) -> None:
+        """Close the runtime, and all that it holds in all processes; idempotent; it blocks."""
+        disown()
+
+
+def threshold_of(config: Any) -> int | None:
+    """Return how many versions of the weights a group may span before verl drops it, or None if it drops none."""
+    sampler = config.trainer.v1.sampler
+    if config.trainer.v1.trainer_mode == "sync" or sampler.max_off_policy_strategy != "drop":
+        return None
+    threshold: int | None = sampler.max_off_policy_threshold
+    return threshold

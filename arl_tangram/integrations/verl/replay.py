@@ -1,0 +1,118 @@
+"""verl's replay buffers, which also log what the shared runtime did: the one official way to add to logged metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+
+from arl_tangram.errors import ConfigurationError, TangramError
+from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
+from arl_tangram.integrations.verl.owning import Owned, present
+
+__all__ = ["TangramReplayBuffer", "TangramReplayBufferAsync", "sampler_options"]
+
+logger = logging.getLogger(__name__)
+
+_OPTIONS = ("filter_groups_metric", "sync_refill_failed_groups", "train_batch_size", "gen_batch_size")
+_MORE = ("max_inflight_gen_batches", "poll_interval")
+
+
+def sampler_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what `trainer.v1.sampler.sampler_kwargs` says: verl gives a custom sampler nothing of this otherwise.
+
+    Raises:
+        ConfigurationError: an unknown key, or filtering of groups without `train_batch_size`.
+    """
+    options = {str(key): value for key, value in (given or {}).items()}
+    if unknown := sorted(options.keys() - {*_OPTIONS, *_MORE}):
+        known = ", ".join((*_OPTIONS, *_MORE))
+        raise ConfigurationError(
+            f"trainer.v1.sampler.sampler_kwargs has no key {', '.join(unknown)}; its keys: {known}"
+        )
+    filters, refills = options.get("filter_groups_metric"), options.get("sync_refill_failed_groups")
+    if filters is not None and options.get("train_batch_size") is None:
+        raise ConfigurationError(
+            "trainer.v1.sampler.sampler_kwargs with filter_groups_metric needs train_batch_size, the same as that of data"
+        )
+    if filters is not None or refills:
+        options.setdefault("gen_batch_size", 1)
+    return options
+
+
+class _Figures:
+    """What a step adds to the metrics of verl."""
+
+    def __init__(self) -> None:
+        self._steps = StepMetrics()
+
+    def of(self, owned: Owned, batch: KVBatchMeta, prompts: int) -> dict[str, float]:
+        """Return the metrics of a training step from what its batch has; empty if the runtime does not answer.
+
+        Args:
+            owned: the runtime of this process.
+            batch: the rows that verl trains on.
+            prompts: how many groups it has asked for.
+        """
+        present_rollouts = {key.rsplit("_", 1)[0] for key in batch.keys}
+        metrics: dict[str, float] = {
+            "tangram/masked_samples": float(prompts * owned.rollouts - len(present_rollouts)),
+            "tangram/cancelled_groups": float(owned.take_cancelled()),
+        }
+        try:
+            metrics.update(self._steps.since(owned.runtime.figures()))
+        except TangramError as error:
+            logger.warning("no figures of the shared runtime in this step: %s", error)
+        return metrics
+
+
+class TangramReplayBuffer(ReplayBuffer):
+    """verl's synchronous sampler, with the metrics of the runtime; by `trainer.v1.sampler.custom_sampler`.
+
+    Args:
+        sampler_kwargs: `filter_groups_metric`, `sync_refill_failed_groups` and the like, as verl gives its own sampler.
+        given: what verl gives to any sampler.
+
+    Raises:
+        ConfigurationError: a key in `sampler_kwargs` that there is not.
+    """
+
+    def __init__(self, *, sampler_kwargs: Any = None, **given: Any) -> None:
+        super().__init__(sampler_kwargs=sampler_kwargs, **{**given, **sampler_options(sampler_kwargs)})
+        self._figures = _Figures()
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Sample a batch as verl does, and add `tangram/…` to its metrics."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        return batch, _with_figures(self._figures, batch, metrics, batch_size)
+
+
+class TangramReplayBufferAsync(ReplayBufferAsync):
+    """verl's sampler of the asynchronous trainers, with the metrics of the runtime.
+
+    Args:
+        sampler_kwargs: `filter_groups_metric` and the like, as verl gives its own sampler.
+        given: what verl gives to any sampler.
+
+    Raises:
+        ConfigurationError: a key in `sampler_kwargs` that there is not.
+    """
+
+    def __init__(self, *, sampler_kwargs: Any = None, **given: Any) -> None:
+        super().__init__(sampler_kwargs=sampler_kwargs, **{**given, **sampler_options(sampler_kwargs)})
+        self._figures = _Figures()
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Sample a batch as verl does, and add `tangram/…` to its metrics."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        return batch, _with_figures(self._figures, batch, metrics, batch_size)
+
+
+def _with_figures(figures: _Figures, batch: KVBatchMeta, metrics: dict[str, Any], prompts: int) -> dict[str, Any]:
+    owned = present()
+    if owned is None or batch.partition_id == "val":
+        return metrics
+    return {**metrics, **figures.of(owned, batch, prompts)}

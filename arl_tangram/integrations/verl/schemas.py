@@ -1,0 +1,48 @@
+"""verl's model of a tool's schema, without what it leaves out.
+
+verl keeps type, description and enum of each parameter and drops the rest: what a list holds, the fields of an object,
+defaults. These models are verl's own with everything kept, so that the model that is trained sees the whole schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl.tools.schemas import (
+    OpenAIFunctionParametersSchema,
+    OpenAIFunctionPropertySchema,
+    OpenAIFunctionSchema,
+    OpenAIFunctionToolSchema,
+)
+
+
+class WholeProperty(OpenAIFunctionPropertySchema):
+    """One parameter. verl's parsers of tool calls ask it for `model_dump()`, so that a plain dict will not do."""
+
+    model_config = {"extra": "allow"}  # noqa: RUF012 - the form that pydantic asks for
+
+
+class WholeParameters(OpenAIFunctionParametersSchema):
+    """All parameters."""
+
+    model_config = {"extra": "allow"}  # noqa: RUF012
+    properties: dict[str, WholeProperty]  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+class WholeFunction(OpenAIFunctionSchema):
+    """The function."""
+
+    model_config = {"extra": "allow"}  # noqa: RUF012
+    parameters: WholeParameters  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+class WholeToolSchema(OpenAIFunctionToolSchema):
+    """The tool."""
+
+    function: WholeFunction  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+def verl_schema(schema: Mapping[str, Any]) -> OpenAIFunctionToolSchema:
+    """Return what verl takes for the schema of a tool in the form of OpenAI; nothing of it is lost."""
+    return WholeToolSchema.model_validate(schema)

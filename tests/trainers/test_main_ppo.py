@@ -1,0 +1,140 @@
+"""verl's own training program, two steps of GRPO on a CPU, with nothing of ours but the lines of the how-to."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents import ROOT, blocks
+from trainers.programs import Ended, ended
+from trainers.tiny_model import write_tiny_model
+
+EXAMPLE = ROOT / "examples/verl/grpo"
+HOW_TO = ROOT / "docs/how-to/use-verl.md"
+LIMIT_S = 700
+STEPS = 2
+PROMPTS, ROLLOUTS = 4, 2
+
+# What makes the example run here: a tiny model, a script in the place of the engine, one "GPU", little of everything.
+HERE = [
+    "actor_rollout_ref.rollout.name=scripted",
+    f"actor_rollout_ref.rollout.n={ROLLOUTS}",
+    "actor_rollout_ref.rollout.agent.num_workers=2",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.use_kl_loss=False",
+    f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.actor.fsdp_config.model_dtype=float32",
+    "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+    "actor_rollout_ref.actor.optim.lr=1e-3",
+    "data.max_prompt_length=2048",
+    "data.max_response_length=512",
+    "data.dataloader_num_workers=0",
+    "data.filter_overlong_prompts_workers=1",
+    "reward.num_workers=1",
+    "trainer.n_gpus_per_node=1",
+    "trainer.logger=[console]",
+    "trainer.val_before_train=False",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    f"trainer.total_training_steps={STEPS}",
+    "trainer.default_local_dir=checkpoints",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    "ray_kwargs.ray_init.num_cpus=6",
+    "+ray_kwargs.ray_init.num_gpus=1",
+    "+ray_kwargs.ray_init.address=local",  # never a cluster that happens to run on this machine
+    "+ray_kwargs.ray_init.include_dashboard=False",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    folder = tmp_path_factory.mktemp("ppo")
+    job = shutil.copytree(EXAMPLE, folder / "job")
+    agent = job / "my_agent.py"
+    killable = agent.read_text().replace("LocalPool(", 'LocalPool(isolation="none", ')
+    assert killable != agent.read_text()
+    agent.write_text(killable)  # a command can end its sandbox then
+    write_tiny_model(folder / "model")
+    short = Path(f"/tmp/ppo{os.getpid()}")  # the sockets of Ray have long names
+    short.mkdir()
+    try:
+        done = ended(
+            ["sh", str(job / "run.sh"), *HERE],
+            folder,
+            {
+                "MODEL": str(folder / "model"),
+                "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+                "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),
+                "SCRIPT": "grpo_script:says",
+                "TMPDIR": str(short),
+                "RAY_TMPDIR": str(short),
+                "VERL_USE_EXTERNAL_MODULES": "cpu_plugin",
+                "VERL_PLATFORM": "cpu",
+                "VERL_ENGINE_DEVICE": "cuda",
+            },
+            limit_s=LIMIT_S,
+        )
+        assert done.code == 0, done.output[-8000:]
+        assert not list(short.glob("arl_tangram*/*"))  # the folders of sandboxes
+        return done
+    finally:
+        shutil.rmtree(short, ignore_errors=True)
+
+
+def metrics(output: str) -> list[dict[str, float]]:
+    """Return what verl has logged of each step."""
+    found: list[dict[str, float]] = []
+    for line in re.findall(r"step:\d+ - .*", output):
+        pairs = re.findall(r"(\S+?):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)", line)
+        found.append({name: float(value) for name, value in pairs})
+    return found
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_the_lost_rollout_has_no_row_and_the_others_are_trained_on(trained: Ended) -> None:
+    steps = metrics(trained.output)
+    assert [step["step"] for step in steps] == [1, 2]
+    assert sorted(step["tangram/masked_samples"] for step in steps) == [0, 1]
+    assert [step["tangram/cancelled_groups"] for step in steps] == [0, 0]
+    assert all(0 < step["critic/score/mean"] < 1 for step in steps)
+    assert all(step["actor/grad_norm"] > 0 for step in steps)
+
+
+def test_the_log_has_what_each_action_cost_and_how_much_of_the_pool_was_held(trained: Ended) -> None:
+    calls = "tangram/arl_tangram.integrations.rollouts.sandbox_tools.python/calls"
+    steps = metrics(trained.output)
+    assert sum(step[calls] for step in steps) == STEPS * PROMPTS * ROLLOUTS - 1
+    assert all(step["tangram/my_agent.grade/execution_s"] > 0 for step in steps)
+    assert all(0 < step["tangram/cpu/held_share"] <= 1 for step in steps)
+
+
+def test_the_weights_are_brought_to_the_engine_before_each_step_and_have_changed(trained: Ended) -> None:
+    syncs = re.findall(r"\[weights\] (\d+) (-?[\d.e-]+)", trained.output)
+    assert [number for number, _ in syncs] == ["1", "2", "3"]
+    assert len({total for _, total in syncs}) == 3
+
+
+def test_nothing_of_it_is_left(trained: Ended) -> None:
+    assert not trained.left
+
+
+def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
+    lines = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
+    assert len(lines) == 1
+    script = (EXAMPLE / "run.sh").read_text().split()
+    assert [line for line in lines[0] if line not in script] == []
+    pages = [block.source for block in blocks(HOW_TO) if block.language == "yaml"]
+    assert pages == [(EXAMPLE / "tools.yaml").read_text()]

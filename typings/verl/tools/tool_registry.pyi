@@ -1,0 +1,3 @@
+from typing import Any
+
+def load_all_tools(tool_config_path: str | None, function_tool_path: str | None) -> list[Any]: ...

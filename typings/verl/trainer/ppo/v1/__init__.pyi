@@ -1,0 +1,1 @@
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ as AgentLoopManagerTQ
