@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 import arl_tangram as tangram
 from arl_tangram.integrations.verl import TangramTool, TangramToolAgentLoop, function_tool
 from arl_tangram.testing import FakePool, assert_idle
+from documents import ROOT
 from trainers import tool_actions
 from trainers.loops import calls, make_loop, sample, tool_texts
 from trainers.scripted import tool_call
@@ -303,3 +306,15 @@ async def test_a_blocking_tool_does_not_stall_other_rollouts(model: Path) -> Non
         assert not blocked.done()
         tool_actions.gate.set()
         assert tool_texts(slow, await blocked) == ["open"]
+
+
+# The example.
+
+
+def test_the_example_plays_a_rollout(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = ROOT / "examples/verl/tool_agent.py"
+    monkeypatch.setattr(sys, "argv", [str(example), str(model)])
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out == example.with_suffix(".out").read_text()

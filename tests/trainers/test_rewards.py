@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +21,20 @@ from verl import DataProto
 from verl.trainer.ppo.reward import get_custom_reward_fn, load_reward_manager
 
 import arl_tangram as tangram
-from arl_tangram.errors import ConfigurationError, NoSharedRuntimeError, SandboxLostError
+from arl_tangram.errors import ConfigurationError, SandboxLostError
 from arl_tangram.integrations.verl import TangramRewardManager, compute_score
-from arl_tangram.integrations.verl.batch_manager import settled
-from arl_tangram.integrations.verl.replay import sampler_options
+from arl_tangram.integrations.verl.stale import StaleGroups
+from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.testing import FakePool
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # verl warns of each engine that is not installed
+    from arl_tangram.integrations.verl import TangramAgentLoopManager, manager
+    from arl_tangram.integrations.verl.batch_manager import settled
+    from arl_tangram.integrations.verl.replay import sampler_options
+
 OURS = "pkg://arl_tangram.integrations.verl"
-HERE = "trainers.test_rewards"
+HERE = __name__
 
 
 @tangram.action(cpu=1, timeout=10)
@@ -43,6 +51,29 @@ def seen(solution_str: str, extra_info: dict[str, Any], weight: float) -> dict[s
 async def in_sandbox() -> bool:
     done = await tangram.current_sandbox().exec(["pytest"])
     return done.exit_code == 0
+
+
+DONE = ExecResult(exit_code=0, stdout=b"", stderr=b"", truncated=False, timed_out=False, duration_s=0.0, cpu_s=0.0)
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def load() -> Iterator[Load]:
+    """Return what makes a reward manager as a reward worker does."""
+    made: list[Any] = []
+
+    def load(manager: dict[str, Any] | None, function: Any) -> Any:
+        if callable(function):
+            made.append(TangramRewardManager(config(), Words(), function))
+        else:
+            made.append(load_reward_manager(config(manager, function), Words()))
+        return made[-1]
+
+    yield load
+    for each in made:
+        if isinstance(each, TangramRewardManager):
+            each.close()
 
 
 class Words:
@@ -86,21 +117,27 @@ def sample(*, v1: bool = True, response: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
     if v1:
         beside["session_id"] = 0
     columns = {key: np.array([value], dtype=object) for key, value in beside.items()}
-    tensors = {"prompts": responses[:, :2], "responses": responses, "attention_mask": torch.ones(1, 2 + len(response))}
+    tensors = {
+        "prompts": responses[:, :2],
+        "responses": responses,
+        "attention_mask": torch.ones(1, 2 + len(response), dtype=torch.long),
+    }
     return DataProto(batch=TensorDict(tensors, batch_size=1), non_tensor_batch=columns)
 
 
-@pytest.mark.parametrize("manager", [None, OUR_MANAGER], ids=["naive", "ours"])
-async def test_the_reward_sees_the_last_answer_apart_from_tool_output(manager: dict[str, Any] | None) -> None:
-    rewards = load_reward_manager(config(manager, ours(action=f"{HERE}:exact")), Words())
+@pytest.mark.parametrize("chosen", [None, OUR_MANAGER], ids=["naive", "ours"])
+async def test_the_reward_sees_the_last_answer_apart_from_tool_output(
+    chosen: dict[str, Any] | None, load: Load
+) -> None:
+    rewards = load(chosen, ours(action=f"{HERE}:exact"))
     async with tangram.Tangram(FakePool()):
         right = await rewards.run_single(sample(tangram_answer="41"))
         wrong = await rewards.run_single(sample(tangram_answer="42"))
     assert (right["reward_score"], wrong["reward_score"]) == (1.0, 0.0)
 
 
-async def test_what_stands_beside_the_score_and_further_arguments_pass() -> None:
-    rewards = load_reward_manager(config(OUR_MANAGER, ours(action=f"{HERE}:seen", weight=0.5)), Words())
+async def test_what_stands_beside_the_score_and_further_arguments_pass(load: Load) -> None:
+    rewards = load(OUR_MANAGER, ours(action=f"{HERE}:seen", weight=0.5))
     async with tangram.Tangram(FakePool()):
         scored = await rewards.run_single(sample())
     assert scored == {
@@ -118,8 +155,9 @@ async def test_an_answer_that_the_loop_does_not_give_is_told() -> None:
 async def test_an_action_that_needs_a_sandbox_has_one_for_the_call() -> None:
     opened: list[list[str]] = []
 
-    def run(argv: Any) -> None:
+    def run(argv: Any) -> ExecResult:
         opened.append(list(argv))
+        return DONE
 
     async with tangram.Tangram(FakePool(on_exec=run)) as runtime:
         scores = [await compute_score("toy", "", "", None, action=f"{HERE}:in_sandbox") for _ in range(2)]
@@ -132,16 +170,18 @@ def lost(argv: Any) -> None:
     raise SandboxLostError("it is gone")
 
 
-@pytest.mark.parametrize("manager", [None, OUR_MANAGER], ids=["naive", "ours"])
-async def test_in_the_v1_trainer_what_the_infrastructure_breaks_leaves_the_worker(manager: dict[str, Any]) -> None:
-    rewards = load_reward_manager(config(manager, ours(action=f"{HERE}:in_sandbox")), Words())
+@pytest.mark.parametrize("chosen", [None, OUR_MANAGER], ids=["naive", "ours"])
+async def test_in_the_v1_trainer_what_the_infrastructure_breaks_leaves_the_worker(
+    chosen: dict[str, Any] | None, load: Load
+) -> None:
+    rewards = load(chosen, ours(action=f"{HERE}:in_sandbox"))
     async with tangram.Tangram(FakePool(on_exec=lost)):
         with pytest.raises(SandboxLostError):
             await rewards.run_single(sample())
 
 
-async def test_in_the_base_worker_it_is_marked() -> None:
-    rewards = load_reward_manager(config(OUR_MANAGER, ours(action=f"{HERE}:in_sandbox")), Words())
+async def test_in_the_base_worker_it_is_marked(load: Load) -> None:
+    rewards = load(OUR_MANAGER, ours(action=f"{HERE}:in_sandbox"))
     masked = {"reward_score": 0.0, "reward_extra_info": {"score": 0.0, "tangram_masked": 1.0}}
     async with tangram.Tangram(FakePool(on_exec=lost)):
         assert await rewards.run_single(sample(v1=False)) == masked
@@ -149,16 +189,16 @@ async def test_in_the_base_worker_it_is_marked() -> None:
     assert await rewards.run_single(sample(v1=False, tangram_masked=True)) == masked
 
 
-async def test_what_a_function_of_the_user_raises_is_no_mask() -> None:
+async def test_what_a_function_of_the_user_raises_is_no_mask(load: Load) -> None:
     def broken(**fields: Any) -> float:
         raise ZeroDivisionError
 
     for v1 in (True, False):
         with pytest.raises(ZeroDivisionError):
-            await TangramRewardManager(config(), Words(), broken).run_single(sample(v1=v1))
+            await load(None, broken).run_single(sample(v1=v1))
 
 
-async def test_nothing_of_ours_runs_on_the_default_executor() -> None:
+async def test_nothing_of_ours_runs_on_the_default_executor(load: Load) -> None:
     class Refused(ThreadPoolExecutor):
         def submit(self, *args: Any, **kwargs: Any) -> Any:
             raise AssertionError("the default executor is the trainer's")
@@ -170,13 +210,12 @@ async def test_nothing_of_ours_runs_on_the_default_executor() -> None:
         return float(len(solution_str))
 
     asyncio.get_running_loop().set_default_executor(Refused(1))
-    rewards = TangramRewardManager(config(), Words(), plain)
+    rewards = load(None, plain)
     scored = await rewards.run_single(sample())
     async with tangram.Tangram(FakePool()):
         await compute_score("toy", "", "41", {"tangram_answer": "41"}, action=f"{HERE}:exact")
     assert scored["reward_score"] == len("I print 42 so it is 41")
-    assert threads[0].startswith("arl_tangram reward")
-    rewards.close()
+    assert threads[0].startswith("arl_tangram body")
 
 
 def test_an_action_is_a_coroutine_function_for_verl_as_reward() -> None:
@@ -186,7 +225,7 @@ def test_an_action_is_a_coroutine_function_for_verl_as_reward() -> None:
     assert inspect.iscoroutinefunction(wrapped.func)
 
 
-async def test_a_file_path_reward_shares_the_runtime_of_the_process(tmp_path: Path) -> None:
+async def test_a_file_path_reward_shares_the_runtime_of_the_process(tmp_path: Path, load: Load) -> None:
     file = tmp_path / "my_reward.py"
     file.write_text(
         "from arl_tangram.integrations.rollouts.here import runtime_here\n"
@@ -195,7 +234,7 @@ async def test_a_file_path_reward_shares_the_runtime_of_the_process(tmp_path: Pa
         f"    scored = await ours(data_source, solution_str, ground_truth, extra_info, action='{HERE}:exact')\n"
         "    return {**scored, 'runtime': id(await runtime_here())}\n"
     )
-    rewards = load_reward_manager(config(OUR_MANAGER, {"path": str(file), "name": "compute_score"}), Words())
+    rewards = load(OUR_MANAGER, {"path": str(file), "name": "compute_score"})
     async with tangram.Tangram(FakePool()) as runtime:
         scored = await rewards.run_single(sample(tangram_answer="41"))
         assert scored["reward_extra_info"] == {"tangram_masked": 0.0, "score": 1.0, "runtime": id(runtime)}
@@ -242,11 +281,10 @@ def test_a_sampler_takes_what_verl_gives_its_own_from_sampler_kwargs() -> None:
 
 
 def test_stale_groups_are_cancelled_before_prompts_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from arl_tangram.integrations.verl import TangramAgentLoopManager, manager
-    from arl_tangram.integrations.verl.stale import StaleGroups
-
     told: list[Any] = []
-    monkeypatch.setattr(manager.AgentLoopManagerTQ, "generate_sequences", lambda _, prompts: told.append(prompts["uid"]))
+    monkeypatch.setattr(
+        manager.AgentLoopManagerTQ, "generate_sequences", lambda _, prompts: told.append(prompts["uid"])
+    )
     one = TangramAgentLoopManager.__new__(TangramAgentLoopManager)
     one._owned = SimpleNamespace(cancel=told.append)
     one._stale = StaleGroups(1)
@@ -263,13 +301,6 @@ def test_stale_groups_are_cancelled_before_prompts_are_sent(monkeypatch: pytest.
     [("sync", "drop", 2, None), ("colocate_async", "wait", 2, None), ("colocate_async", "drop", 2, 2)],
 )
 def test_only_what_verl_would_drop_is_stale(mode: str, strategy: str, threshold: int, expected: int | None) -> None:
-    from arl_tangram.integrations.verl.manager import threshold_of
-
     sampler = {"max_off_policy_threshold": threshold, "max_off_policy_strategy": strategy}
     given = OmegaConf.create({"trainer": {"v1": {"trainer_mode": mode, "sampler": sampler}}})
-    assert threshold_of(given) == expected
-
-
-async def test_without_the_manager_the_first_call_says_what_is_missing() -> None:
-    with pytest.raises(NoSharedRuntimeError):
-        await compute_score("toy", "", "41", {"tangram_answer": "41"}, action=f"{HERE}:exact")
+    assert manager.threshold_of(given) == expected

@@ -1,11 +1,10 @@
-"""verl's reward side: a reward function that calls an action, and a manager that masks what the infrastructure broke."""
+"""verl's reward side: a function that calls an action, and a manager that masks what the infrastructure broke."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.wording import is_masked
 from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of
+from arl_tangram.managers.threads import BodyThreads
 
 __all__ = ["MASKED", "TangramRewardManager", "compute_score"]
 
@@ -110,7 +110,8 @@ class TangramRewardManager(RewardManagerBase):
                 "reward_router_address": reward_router_address,
                 "reward_model_tokenizer": reward_model_tokenizer,
             }
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arl_tangram reward")
+        self._threads = BodyThreads()
+        self._free = asyncio.Semaphore(_THREADS)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Score the last sequence of one rollout.
@@ -146,7 +147,7 @@ class TangramRewardManager(RewardManagerBase):
 
     def close(self) -> None:
         """End its threads once what runs there has ended; verl never does, as its workers end with the job."""
-        self._threads.shutdown()
+        self._threads.close()
 
     async def _called(self, given: Mapping[str, Any]) -> Any:
         if inspect.iscoroutinefunction(self._score):
@@ -155,8 +156,8 @@ class TangramRewardManager(RewardManagerBase):
         return await result if inspect.isawaitable(result) else result
 
     async def _on_thread(self, call: Any) -> Any:
-        context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+        async with self._free:
+            return (await self._threads.run(partial(copy_context().run, call), ())).result()
 
     def _text(self, item: Any) -> str:
         """Return the response as text, with what tools have printed."""
