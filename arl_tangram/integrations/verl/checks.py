@@ -75,7 +75,7 @@ def _cuts(config: Any, tools: Sequence[Any]) -> list[str]:
     found: list[str] = []
     if tools and _at(config, f"{_MULTI_TURN}.max_parallel_calls") == 1:
         found.append(
-            f"{_MULTI_TURN}.max_parallel_calls=1: of several calls in one turn, verl runs the first and drops the others"
+            f"{_MULTI_TURN}.max_parallel_calls=1: of several calls in one turn, verl runs the first, and drops the rest"
         )
     if tools and _at(config, f"{_MULTI_TURN}.max_tool_response_length") == FEW_CHARACTERS:
         found.append(
@@ -93,10 +93,11 @@ def _without_effect(config: Any, settings: Settings) -> list[str]:
     follow = {"setup": settings.setup, "reward": settings.reward, "deadline_s": settings.deadline_s}
     unused = [f"tangram.{name}" for name, value in follow.items() if value is not None]
     also = f"; {', '.join(unused)} have no effect there" if unused else ""
-    return [
-        f"{_DEFAULT_LOOP}={loop}, not {LOOP}: rollouts whose samples name no other loop have a sandbox for each call, and "
-        f"what is lost is told to the model instead of masked{also}"
-    ]
+    text = (
+        f"{_DEFAULT_LOOP}={loop}, not {LOOP}: rollouts whose samples name no other loop have a sandbox for each call, "
+        f"and what is lost is told to the model instead of masked{also}"
+    )
+    return [text]
 
 
 def _at(config: Any, path: str) -> Any:

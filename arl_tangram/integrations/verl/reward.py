@@ -9,16 +9,16 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from verl.protocol import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.protocol import DataProto
 from verl.utils.reward_score import default_compute_score
 
 from arl_tangram.calling import Calling
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.wording import is_masked
 from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of
+from arl_tangram.integrations.rollouts.wording import is_masked
 from arl_tangram.managers.threads import BodyThreads
 
 __all__ = ["MASKED", "TangramRewardManager", "compute_score"]

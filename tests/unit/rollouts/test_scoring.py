@@ -55,9 +55,9 @@ async def test_an_action_gets_the_fields_that_its_signature_names() -> None:
 
 async def test_in_a_rollout_it_runs_in_the_sandbox_of_the_rollout() -> None:
     ran: list[list[str]] = []
-    async with tangram.Tangram(FakePool(on_exec=lambda argv: ran.append(list(argv)))) as runtime:
-        async with Rollout(runtime) as rollout:
-            assert await score(rollout, in_sandbox, FIELDS) == {"score": 1.0}
+    pool = FakePool(on_exec=lambda argv: ran.append(list(argv)))
+    async with tangram.Tangram(pool) as runtime, Rollout(runtime) as rollout:
+        assert await score(rollout, in_sandbox, FIELDS) == {"score": 1.0}
     assert ran == [["true"]]
 
 
