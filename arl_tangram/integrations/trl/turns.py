@@ -63,8 +63,6 @@ class Turns:
             return await asyncio.wrap_future(question.answer)
         finally:
             with self._changed:
-                if question in self._questions:
-                    self._questions.remove(question)
                 self._back(question)
 
     @contextmanager

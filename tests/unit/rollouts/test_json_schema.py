@@ -147,6 +147,23 @@ def test_actions_and_bound_actions_are_functions() -> None:
     assert (list(told["properties"]), told["required"]) == (["answer"], ["answer"])
 
 
+class TypeAliasType:
+    """What `type X = ...` makes, from Python 3.12 on."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self.__value__: Any = None
+
+
+def test_named_types_are_what_they_name_unless_they_contain_themselves() -> None:
+    row, tree = TypeAliasType("Row"), TypeAliasType("Tree")
+    row.__value__, tree.__value__ = dict[str, int], list[tree] | int  # type: ignore[valid-type]
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert properties(refused(list[row])) == {"given": {"type": "array", "items": schema}}  # type: ignore[valid-type]
+    with pytest.raises(DefinitionError, match="Tree contains itself"):
+        function_schema(refused(tree))
+
+
 def refused(annotation: Any) -> Callable[..., Any]:
     def tool(given):  # type: ignore[no-untyped-def]
         """Do it."""
