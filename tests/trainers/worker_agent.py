@@ -1,4 +1,4 @@
-"""The agent of `test_workers`: what the model says, its tools, and the pools; imported by every process of the program."""
+"""The agent of `test_workers`: what the model says, its tools, and the pools; for all processes of its program."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scripted import tool_call
+
 import arl_tangram as tangram
 from docker_engine import EngineApi
-from scripted import tool_call
 
 CORES = 2
 GRADERS = 1
@@ -36,7 +37,7 @@ def span(kind: str) -> Iterator[None]:
         yield
     finally:
         line = json.dumps({"kind": kind, "pid": os.getpid(), "span": [begun_s, time.monotonic()]})
-        with Path(os.environ["SPANS"]).open("a") as file:  # noqa: ASYNC230 - a line
+        with Path(os.environ["SPANS"]).open("a") as file:
             file.write(f"{line}\n")
 
 

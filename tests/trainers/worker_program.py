@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import ray
+import worker_agent
 from hydra import compose, initialize_config_module
 from scripted import ScriptedLLM
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 
-import worker_agent
 from arl_tangram.integrations.verl import TangramBatchAgentLoopManager
 
 ROLLOUTS, GROUP = 16, 4
