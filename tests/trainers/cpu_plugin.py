@@ -1,7 +1,7 @@
 """Teach verl to train on a CPU, with an engine that answers what a script says; loaded into each of its processes.
 
 By the environment: `VERL_USE_EXTERNAL_MODULES=cpu_plugin VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda`, and `SCRIPT`, the
-address `module:function` of what the model says, given all that is in its context. Ray must be told that there is a GPU.
+address `module:function` of what the model says, given all that is in its context. Ray must be told of one GPU.
 It reaches into private parts of verl 0.9.1.
 """
 

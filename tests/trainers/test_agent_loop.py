@@ -15,6 +15,7 @@ from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 
 import arl_tangram as tangram
 from arl_tangram.integrations.verl import TangramTool, TangramToolAgentLoop, function_tool
+from arl_tangram.integrations.verl.agent_loop import _Ending
 from arl_tangram.testing import FakePool, assert_idle
 from documents import ROOT
 from trainers import tool_actions
@@ -278,6 +279,16 @@ async def test_cancelling_a_rollout_ends_its_tools_and_its_sandbox(model: Path) 
         with pytest.raises(asyncio.CancelledError):
             await playing
         assert_idle(tg)
+
+
+async def test_who_cancels_a_rollout_sees_that_though_the_infrastructure_ends_it_too() -> None:
+    ending = _Ending()
+    played = asyncio.create_task(ending.of(asyncio.create_task(asyncio.Event().wait())))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    ending.end(tangram.SandboxLostError("gone"))
+    played.cancel()
+    with pytest.raises(asyncio.CancelledError):  # else a worker that shuts down would get a row
+        await played
 
 
 async def test_a_cancelled_group_masks_its_rollouts_at_their_next_call(model: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_page_of_trl_trains_and_logs_what_it_says(model: Path, tmp_path: Pat
 def test_the_example_of_trl_trains(model: Path, tmp_path: Path) -> None:
     words = [
         sys.executable,
-        str(ROOT / "examples/trl/train.py"),
+        str(ROOT / "examples/trl_grpo/train.py"),
         "--model",
         str(model),
         "--steps",

@@ -148,7 +148,7 @@ async def test_what_stands_beside_the_score_and_further_arguments_pass(load: Loa
 
 async def test_an_answer_that_the_loop_does_not_give_is_told() -> None:
     async with tangram.Tangram(FakePool()):
-        with pytest.raises(ConfigurationError, match="exact as a reward asks for answer"):
+        with pytest.raises(ConfigurationError, match="exact asks for answer"):
             await compute_score("toy", "it is 41", "41", {}, action=f"{HERE}:exact")
 
 

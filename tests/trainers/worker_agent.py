@@ -1,4 +1,4 @@
-"""The agent of `test_workers`: what the model says, its tools, and the pools; imported by every process of the program."""
+"""The agent of `test_workers`: what the model says, its tools, and the pools; for all processes of its program."""
 
 from __future__ import annotations
 

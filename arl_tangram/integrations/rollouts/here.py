@@ -101,7 +101,7 @@ def close_here() -> None:
 
 def _open_in_program(name: str) -> Calling | None:
     """Return the runtime that is open in this process, whoever opened it."""
-    found = [one for one in open_runtimes if isinstance(one, Calling) and one.is_open and one.pid == os.getpid()]
+    found = [one for one in list(open_runtimes) if isinstance(one, Calling) and one.is_open and one.pid == os.getpid()]
     for one in found:
         if isinstance(one, Shared) and one.name == name and _is_usable(one):
             return one

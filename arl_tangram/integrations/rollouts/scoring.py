@@ -5,18 +5,21 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, cast
 
 from arl_tangram.action import BoundAction
 from arl_tangram.calling import Calling
 from arl_tangram.errors import BodyExitedError, ConfigurationError, OutOfMemoryError, RunTimeout
+from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.rollout import Rollout
+from arl_tangram.integrations.rollouts.tool import QUEUE_TIMEOUT_S, bounded
 from arl_tangram.model.lifecycle import BodyKind
 
 # What an agent can bring about by what it wrote: if it ended a rollout without a row, that would be a way out of a 0.
 _OF_THE_ANSWER = (RunTimeout, OutOfMemoryError, BodyExitedError)
 
-__all__ = ["has_sandbox", "score", "score_of", "taken_by"]
+__all__ = ["find_bounded", "has_sandbox", "score", "score_of", "taken_by"]
 
 
 async def score(runtime: Calling | Rollout, action: BoundAction[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +48,25 @@ async def score(runtime: Calling | Rollout, action: BoundAction[..., Any], field
     return score_of(result, action.spec.name)
 
 
+@cache
+def find_bounded(address: str, *, where: str) -> BoundAction[..., Any]:
+    """Return the action that an address names, as one that neither runs nor waits for ever.
+
+    Args:
+        address: `module:action`; its `timeout` bounds the running, its `queue_timeout`, or 600 s, the waiting.
+        where: the setting that holds the address.
+
+    Raises:
+        ConfigurationError: it leads to no action, or to one without a `timeout`.
+    """
+    action = find_action(address, where=where)
+    spec = action.spec
+    if spec.timeout is None:
+        text = "has no timeout, so that one rollout could hold up a step for ever: declare it with timeout="
+        raise ConfigurationError(f"{where}: {spec.name} {text}")
+    return bounded(action, spec.timeout, spec.queue_timeout or QUEUE_TIMEOUT_S)
+
+
 def taken_by(action: BoundAction[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the signature of an action names, or all of them if it takes any.
 
@@ -58,7 +80,7 @@ def taken_by(action: BoundAction[..., Any], fields: Mapping[str, Any]) -> dict[s
     lacking = [p.name for p in named if p.default is p.empty and p.name not in fields]
     if lacking or any(p.kind is p.POSITIONAL_ONLY and p.default is p.empty for p in parameters):
         raise ConfigurationError(
-            f"{action.spec.name} as a reward asks for {', '.join(lacking) or 'positional arguments'}; "
+            f"{action.spec.name} asks for {', '.join(lacking) or 'positional arguments'}; "
             f"there are the fields {', '.join(fields)}"
         )
     return {p.name: fields[p.name] for p in named if p.name in fields}

@@ -35,8 +35,8 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
     """verl's manager that returns whole batches, in whose process the shared runtime lives until it is closed.
 
     A rollout that the infrastructure broke stays in its batch, without effect on it: no token of it is trained on, and
-    its score is the mean of its group, so that its advantage is 0 and the others' is unchanged. `meta_info["timing"]` has
-    `tangram/…`.
+    its score is the mean of its group, so that its advantage is 0 and the others' is unchanged. `meta_info["timing"]`
+    has `tangram/…`.
 
     Raises:
         ConfigurationError: something in the configuration is wrong.
@@ -72,7 +72,7 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
 
 
 def _groups(prompts: DataProto, size: int) -> list[Any]:
-    """Return of each row what it shares with the other rollouts of its prompt; one for all if the batch does not say."""
+    """Return what each row shares with the other rollouts of its prompt; one for all if the batch does not say."""
     uids: Any = prompts.non_tensor_batch.get("uid")
     return [None] * size if uids is None else list(uids)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.rollouts.addresses import find_action, find_function
+from arl_tangram.integrations.rollouts.addresses import find_function
+from arl_tangram.integrations.rollouts.scoring import find_bounded
 from arl_tangram.integrations.verl.settings import Settings
 
 __all__ = ["check_job"]
@@ -34,7 +35,7 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
         Warnings: defaults of verl that cut what tools do, settings that have no effect.
 
     Raises:
-        ConfigurationError: two tools have one name, or an address leads nowhere.
+        ConfigurationError: two tools have one name, an address leads nowhere, or an action has no `timeout`.
     """
     names = Counter(str(tool.name) for tool in tools)
     if twice := sorted(name for name, times in names.items() if times > 1):
@@ -45,7 +46,7 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
     for name in ("setup", "reward"):
         address: str | None = getattr(settings, name)
         if address is not None:
-            find_action(address, where=f"tangram.{name}")
+            find_bounded(address, where=f"tangram.{name}")
     _check_reward(config, settings)
     return [*_cuts(config, tools), *_without_effect(config, settings)]
 
@@ -62,7 +63,7 @@ def _check_reward(config: Any, settings: Settings) -> None:
     action, runtime = _at(config, f"{where}.action"), _at(config, f"{where}.runtime")
     if not isinstance(action, str):
         raise ConfigurationError(f"compute_score needs the action that scores: +{where}.action=module:action")
-    find_action(action, where=f"{where}.action")
+    find_bounded(action, where=f"{where}.action")
     if (runtime or "tangram") != settings.name:
         raise ConfigurationError(
             f"the runtime is called {settings.name!r}, and rewards look for {runtime or 'tangram'!r}: "
@@ -75,7 +76,7 @@ def _cuts(config: Any, tools: Sequence[Any]) -> list[str]:
     found: list[str] = []
     if tools and _at(config, f"{_MULTI_TURN}.max_parallel_calls") == 1:
         found.append(
-            f"{_MULTI_TURN}.max_parallel_calls=1: of several calls in one turn, verl runs the first and drops the others"
+            f"{_MULTI_TURN}.max_parallel_calls=1: of several calls in one turn, verl runs the first, and drops the rest"
         )
     if tools and _at(config, f"{_MULTI_TURN}.max_tool_response_length") == FEW_CHARACTERS:
         found.append(
@@ -93,10 +94,11 @@ def _without_effect(config: Any, settings: Settings) -> list[str]:
     follow = {"setup": settings.setup, "reward": settings.reward, "deadline_s": settings.deadline_s}
     unused = [f"tangram.{name}" for name, value in follow.items() if value is not None]
     also = f"; {', '.join(unused)} have no effect there" if unused else ""
-    return [
-        f"{_DEFAULT_LOOP}={loop}, not {LOOP}: rollouts whose samples name no other loop have a sandbox for each call, and "
-        f"what is lost is told to the model instead of masked{also}"
-    ]
+    text = (
+        f"{_DEFAULT_LOOP}={loop}, not {LOOP}: rollouts whose samples name no other loop have a sandbox for each call, "
+        f"and what is lost is told to the model instead of masked{also}"
+    )
+    return [text]
 
 
 def _at(config: Any, path: str) -> Any:

@@ -42,8 +42,8 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
 
     It takes the place of `AgentLoopManagerTQ` by
     `+actor_rollout_ref.rollout.agent.agent_loop_manager_class=arl_tangram.integrations.verl.TangramAgentLoopManager`,
-    and is told by the block `tangram` which pools there are. The runtime is closed, with its sandboxes, when verl closes
-    its transfer queue, the last thing that it does, whether training succeeds or fails.
+    and is told by the block `tangram` which pools there are. The runtime is closed, with its sandboxes, when verl
+    closes its transfer queue, the last thing that it does, whether training succeeds or fails.
 
     Raises:
         ConfigurationError: something in the configuration is wrong.
@@ -63,7 +63,8 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
 
     def generate_sequences(self, prompts: Any) -> None:
         """Send prompts to the workers, which does not block; what is too old to be trained on is ended first."""
-        if not (prompts.get("validate")):
+        is_validation = prompts["validate"] if "validate" in prompts else False  # noqa: SIM401 - no mapping: it has no get
+        if not is_validation:
             uids = [str(uid) for uid in prompts["uid"]]
             self._owned.cancel(self._stale.step(uids, int(prompts["global_steps"])))
         super().generate_sequences(prompts)

@@ -14,7 +14,7 @@ from arl_tangram.integrations.rollouts.addresses import find_function
 from arl_tangram.integrations.rollouts.here import close_here, open_here
 from arl_tangram.integrations.verl.settings import Settings
 
-__all__ = ["Owned", "at_end_of_run", "open_owned", "own", "present"]
+__all__ = ["Owned", "at_end_of_run", "disown", "off_loop", "open_owned", "own", "present"]
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ def sampler_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     filters, refills = options.get("filter_groups_metric"), options.get("sync_refill_failed_groups")
     if filters is not None and options.get("train_batch_size") is None:
         raise ConfigurationError(
-            "trainer.v1.sampler.sampler_kwargs with filter_groups_metric needs train_batch_size, the same as that of data"
+            "trainer.v1.sampler.sampler_kwargs with filter_groups_metric needs train_batch_size, that of data"
         )
     if filters is not None or refills:
         options.setdefault("gen_batch_size", 1)

@@ -14,10 +14,9 @@ from verl.protocol import DataProto
 from verl.utils.reward_score import default_compute_score
 
 from arl_tangram.calling import Calling
-from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of
+from arl_tangram.integrations.rollouts.scoring import find_bounded, has_sandbox, score, score_of
 from arl_tangram.integrations.rollouts.wording import is_masked
 from arl_tangram.managers.threads import BodyThreads
 
@@ -56,14 +55,15 @@ async def compute_score(
         others: further fields.
 
     Raises:
-        ConfigurationError: the address leads nowhere, or the action asks for a field that there is not.
+        ConfigurationError: the address leads nowhere, or the action has no `timeout` or asks for a field that there is
+            not.
         NoSharedRuntimeError: nobody has opened the runtime.
         InfrastructureError: the infrastructure failed, and the answer is not to be counted.
     """
     extra = dict(extra_info or {})
     if extra.get("tangram_masked"):
         return dict(MASKED)
-    scorer = find_action(action, where="reward_kwargs.action")
+    scorer = find_bounded(action, where="reward_kwargs.action")
     fields: dict[str, Any] = {
         **others,
         "data_source": data_source,

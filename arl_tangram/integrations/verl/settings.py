@@ -53,7 +53,7 @@ def read_settings(config: Any) -> Settings:
     Raises:
         ConfigurationError: there is no such block, or it has an unknown key or a wrong value; all keys are listed.
     """
-    block: Any = config.get("tangram") if isinstance(config, Mapping) else None
+    block: object = cast("Mapping[str, Any]", config).get("tangram") if isinstance(config, Mapping) else None
     if not isinstance(block, Mapping):
         raise ConfigurationError(
             "the trainer's configuration has no block `tangram`; say at least +tangram.pools=module:function, which "
@@ -77,7 +77,7 @@ def read_sample(extra_info: Mapping[str, Any], settings: Settings) -> Settings:
     Raises:
         ConfigurationError: it is no mapping, or has another key or a wrong value.
     """
-    own: Any = extra_info.get("tangram")
+    own: object = extra_info.get("tangram")
     if own is None:
         return settings
     where = 'extra_info["tangram"]'
@@ -101,16 +101,25 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if value is None and default is None:
         return None
     if name in {"lease_s", "start_timeout_s", "memory_gib", "deadline_s"}:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not is_number or value < 0 or (value == 0 and name != "memory_gib"):
-            least = "from 0" if name == "memory_gib" else "above 0"
-            raise ConfigurationError(f"{where} is a number {least}, not {value!r}")
-        return float(value)
+        return _number(value, where, least="from 0" if name == "memory_gib" else "above 0")
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{where} is a text, not {value!r}")
     if name in _ADDRESSES and not all(value.partition(":")):
         raise ConfigurationError(f"{where} is an address like my_agent:{name}, not {value!r}")
     return value
+
+
+def _number(value: Any, where: str, *, least: str) -> float:
+    """Return a number.
+
+    Raises:
+        ConfigurationError: it is none, or too small.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and (number > 0 or (number == 0 and least == "from 0")):
+            return number
+    raise ConfigurationError(f"{where} is a number {least}, not {value!r}")
 
 
 def _names(names: list[str]) -> str:

@@ -62,7 +62,7 @@ class TangramTool(BaseTool):
         )
         if tool_schema is not None:
             _check_schema(tool_schema, self.tool, config.get("name"), where)
-        self._given: dict[str, dict[str, Any]] = {}  # of each call that has not been released
+        self._given: dict[str, Mapping[str, Any]] = {}  # of each call that has not been released
         super().__init__(config, tool_schema)
 
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
@@ -87,8 +87,7 @@ class TangramTool(BaseTool):
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
         """Keep what the dataset gives to this call. Nothing is acquired: verl does not release what failed here."""
         instance_id = instance_id or uuid.uuid4().hex
-        from_dataset: Mapping[str, Any] = kwargs.get("create_kwargs") or {}
-        self._given[instance_id] = {name: from_dataset[name] for name in self.tool.given if name in from_dataset}
+        self._given[instance_id] = kwargs.get("create_kwargs") or {}
         return instance_id, ToolResponse()
 
     @rollout_trace_op

@@ -9,7 +9,7 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, RunTimeout, SandboxLostError
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, score_of, taken_by
+from arl_tangram.integrations.rollouts.scoring import find_bounded, has_sandbox, score, score_of, taken_by
 from arl_tangram.testing import FakePool
 
 FIELDS: dict[str, Any] = {"data_source": "toy", "solution_str": "it is 42", "ground_truth": "42", "extra_info": {}}
@@ -55,9 +55,9 @@ async def test_an_action_gets_the_fields_that_its_signature_names() -> None:
 
 async def test_in_a_rollout_it_runs_in_the_sandbox_of_the_rollout() -> None:
     ran: list[list[str]] = []
-    async with tangram.Tangram(FakePool(on_exec=lambda argv: ran.append(list(argv)))) as runtime:
-        async with Rollout(runtime) as rollout:
-            assert await score(rollout, in_sandbox, FIELDS) == {"score": 1.0}
+    pool = FakePool(on_exec=lambda argv: ran.append(list(argv)))
+    async with tangram.Tangram(pool) as runtime, Rollout(runtime) as rollout:
+        assert await score(rollout, in_sandbox, FIELDS) == {"score": 1.0}
     assert ran == [["true"]]
 
 
@@ -76,11 +76,16 @@ async def test_what_the_infrastructure_breaks_has_no_score() -> None:
 
 
 def test_a_field_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"asks_for_more as a reward asks for answer; .*solution_str, ground_truth"
-    ):
+    with pytest.raises(ConfigurationError, match=r"asks_for_more asks for answer; .*solution_str, ground_truth"):
         taken_by(asks_for_more, FIELDS)
     assert taken_by(asks_for_more, {**FIELDS, "answer": "42"}) == {"solution_str": "it is 42", "answer": "42"}
+
+
+def test_an_action_that_scores_neither_runs_nor_waits_for_ever() -> None:
+    found = find_bounded(f"{__name__}:slow", where="tangram.reward")
+    assert (found.spec.timeout, found.spec.queue_timeout) == (0.01, 600)
+    with pytest.raises(ConfigurationError, match=r"tangram\.reward: .*exact has no timeout"):
+        find_bounded(f"{__name__}:exact", where="tangram.reward")
 
 
 @pytest.mark.parametrize("result", [1, True, 1.0, np.float32(1), np.bool_(True), np.array(1)])

@@ -17,6 +17,11 @@ def pools() -> tangram.Tangram:
 
 
 @tangram.action(cpu=1)
+def endless(answer: str) -> float:
+    return 1.0
+
+
+@tangram.action(cpu=1, timeout=10)
 def grade(answer: str) -> float:
     return 1.0
 
@@ -76,6 +81,14 @@ def test_an_address_that_leads_nowhere_is_told_with_its_key(key: str) -> None:
     settings = Settings(**{"pools": POOLS, key: "no_such_agent:it"})
     with pytest.raises(ConfigurationError, match=rf"tangram\.{key}: .*no_such_agent"):
         check_job(GOOD, settings, TOOLS)
+
+
+def test_an_action_without_a_timeout_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"tangram\.setup: .*endless has no timeout"):
+        check_job(GOOD, Settings(POOLS, setup=f"{__name__}:endless"), TOOLS)
+    config = changed("reward.custom_reward_function.reward_kwargs.action", f"{__name__}:endless")
+    with pytest.raises(ConfigurationError, match=r"reward_kwargs\.action: .*endless has no timeout"):
+        check_job(config, Settings(POOLS), TOOLS)
 
 
 def test_a_reward_needs_an_action_that_there_is() -> None:

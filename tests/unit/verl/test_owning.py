@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.verl.owning import at_end_of_run, open_owned, present
+from arl_tangram.errors import ConfigurationError, OwnerLostError
+from arl_tangram.integrations.verl.owning import Owned, at_end_of_run, open_owned, present
 from arl_tangram.integrations.verl.settings import Settings
 
 
@@ -46,6 +48,31 @@ def test_theirs_is_closed_whatever_ours_raises(caplog: pytest.LogCaptureFixture)
 
     assert closed == ["theirs"]
     assert "broken" in caplog.text
+
+
+async def test_groups_are_cancelled_off_the_loop_and_counted_once() -> None:
+    cancelled: list[str] = []
+
+    async def cancel_group(group: str) -> int:
+        cancelled.append(group)
+        return 0
+
+    # `asyncio.run` refuses where a loop runs, as `wait` of a runtime does; a trainer's constructor may block its loop.
+    owned = Owned(cast("Any", SimpleNamespace(cancel_group=cancel_group, wait=asyncio.run)), 2)
+    owned.cancel([])
+    owned.cancel(["a", "b"])
+
+    assert cancelled == ["a", "b"]
+    assert (owned.take_cancelled(), owned.take_cancelled()) == (2, 0)
+
+
+def test_a_runtime_that_does_not_answer_does_not_end_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    async def cancel_group(group: str) -> int:
+        raise OwnerLostError("it is gone")
+
+    owned = Owned(cast("Any", SimpleNamespace(cancel_group=cancel_group, wait=asyncio.run)), 2)
+    owned.cancel(["a"])
+    assert "stale rollouts are not cancelled: it is gone" in caplog.text
 
 
 def test_nothing_is_owned_at_first() -> None:

@@ -1,7 +1,7 @@
 """Train with TRL on a CPU: a model that may run shell commands, each rollout in a sandbox of its own.
 
     pip install 'arl-tangram[trl]'
-    python examples/trl/train.py --steps 20
+    python examples/trl_grpo/train.py --steps 20
 
 A model of half a billion weights takes minutes for each step on a CPU. Nothing but the model is fetched.
 """
