@@ -93,7 +93,6 @@ class Decider:
         quotas = tuple(SharedQuota(quota.name, tuple(quota.keys), quota.longest_pause_s) for quota in setup.quotas)
         self.shape = Shape(
             1, topology.dimensions, nodes.offers(), quotas, setup.policy.reserved_cores, setup.kill_grace_s,
-            setup.max_processes,
         )  # fmt: skip
 
     def interned(self, demand: Demand) -> Demand:

@@ -63,7 +63,6 @@ class Shape:
         quotas: what calls can declare.
         reserved_cores: whole cores that each trajectory holds.
         kill_grace_s: seconds that a cancelled body has to end.
-        max_processes: as for `Tangram`.
         lost: the numbers of nodes that cannot be used now.
     """
 
@@ -73,5 +72,4 @@ class Shape:
     quotas: tuple[SharedQuota, ...] = ()
     reserved_cores: int = 0
     kill_grace_s: float = 5.0
-    max_processes: int | None = None
     lost: tuple[int, ...] = ()
