@@ -325,7 +325,7 @@ async def test_a_blocking_tool_does_not_stall_other_rollouts(model: Path) -> Non
 def test_the_example_plays_a_rollout(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example = ROOT / "examples/verl/tool_agent.py"
+    example = ROOT / "examples/verl_grpo/tool_agent.py"
     monkeypatch.setattr(sys, "argv", [str(example), str(model)])
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out == example.with_suffix(".out").read_text()

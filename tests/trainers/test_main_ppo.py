@@ -14,7 +14,7 @@ from documents import ROOT, blocks
 from trainers.programs import Ended, ended
 from trainers.tiny_model import write_tiny_model
 
-EXAMPLE = ROOT / "examples/verl/grpo"
+EXAMPLE = ROOT / "examples/verl_grpo/grpo"
 HOW_TO = ROOT / "docs/how-to/use-verl.md"
 LIMIT_S = 700
 STEPS = 2
