@@ -118,11 +118,11 @@ class Killing:
         self._was_calm = is_calm
 
     def _kill_client(self) -> str:
-        """Kill a client that has a command in a container right now, if there is one; return what it was."""
+        """Kill a client, mostly one that has a command in a container right now; return what it was."""
+        if self._chance.random() < 0.8:
+            assert self.observer.wait(lambda: bool(self._holding()), RECOVERY_S), "nobody has a container"
+        holding = self._holding()
         alive = {client.pid: client for client in self.clients if client.killed_s is None}
-        holding = sorted(
-            {event.who[0] for event in self.observer.alive() if event.place in ("n0", "n1")} & alive.keys()
-        )
         client = alive[self._chance.choice(holding or sorted(alive))]
         client.kill()
         self.new_client()
@@ -131,6 +131,10 @@ class Killing:
             assert are_gone, "its containers outlive its lease"
             self.gone_s.append(time.monotonic() - (client.killed_s or 0))
         return "client with a command in a container" if holding else "client"
+
+    def _holding(self) -> list[str]:
+        alive = {client.pid for client in self.clients if client.killed_s is None}
+        return sorted({event.who[0] for event in self.observer.alive() if event.place in ("n0", "n1")} & alive)
 
     def _kill_owner_of_what_is_held(self) -> None:
         """Kill the owner, and let nobody go on before another one decides: all searches, and what else has begun."""
