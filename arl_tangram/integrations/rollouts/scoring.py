@@ -59,7 +59,15 @@ def find_bounded(address: str, *, where: str) -> BoundAction[..., Any]:
     Raises:
         ConfigurationError: it leads to no action, or to one without a `timeout`.
     """
-    action = find_action(address, where=where)
+    return within_bounds(find_action(address, where=where), where=where)
+
+
+def within_bounds(action: BoundAction[..., Any], *, where: str) -> BoundAction[..., Any]:
+    """Return an action as one that neither runs nor waits for ever; see `find_bounded`.
+
+    Raises:
+        ConfigurationError: it has no `timeout`.
+    """
     spec = action.spec
     if spec.timeout is None:
         text = "has no timeout, so that one rollout could hold up a step for ever: declare it with timeout="

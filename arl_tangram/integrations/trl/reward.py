@@ -13,7 +13,7 @@ from arl_tangram.errors import ConfigurationError, TangramError, UsageError
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, taken_by
+from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, taken_by, within_bounds
 from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.rollouts.wording import is_masked
 
@@ -47,13 +47,14 @@ def batch_reward(
     `<prefix>/masked_samples` how many samples have been left out.
 
     Args:
-        action: an action, or its address, such as `my_agent.rewards:grade`.
+        action: an action with a `timeout`, or its address, such as `my_agent.rewards:grade`; it waits for 600 s at most
+            unless it says otherwise.
         name: what TRL calls it in its log; by default the name of the action's function.
         prefix: begins the names of the numbers in the log.
         runtime: the name of the shared runtime that is used where this process has opened none.
 
     Raises:
-        ConfigurationError: no such action.
+        ConfigurationError: no such action, or one without a `timeout`.
     """
     where = "batch_reward()"
     found = find_action(action, where=where) if isinstance(action, str) else action
@@ -61,15 +62,16 @@ def batch_reward(
         invocable_of(found)
     except UsageError as error:
         raise ConfigurationError(f"{where}: {error}") from None
+    bounded = within_bounds(found, where=where)
     metrics = StepMetrics(prefix)
 
     async def reward(
         prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         rows = _rows(prompts, completions, completion_ids, columns)
-        taken = [taken_by(found, row) for row in rows]
+        taken = [taken_by(bounded, row) for row in rows]
         here = await runtime_here(runtime)
-        scores = await _score_all(here, found, rows, taken)
+        scores = await _score_all(here, bounded, rows, taken)
         log = columns.get("log_metric")
         if log is not None:
             await _log(log, here, metrics, prefix, scores)

@@ -10,7 +10,7 @@ from trl import GRPOTrainer
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.errors import ConfigurationError, UsageError
 from arl_tangram.integrations.rollouts.addresses import find_action
-from arl_tangram.integrations.rollouts.scoring import taken_by
+from arl_tangram.integrations.rollouts.scoring import taken_by, within_bounds
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.trl.batch import columns_of, play_all
 from arl_tangram.integrations.trl.chat import TemplateChat
@@ -50,7 +50,7 @@ def tool_rollouts(
         image: of the sandboxes, as for `tangram.trajectory`.
         memory_gib: of the sandboxes, as for `tangram.trajectory`.
         deadline_s: seconds for the calls of a rollout, from its beginning; what runs or waits then is ended.
-        setup: an action that is called first in each sandbox; it may ask for the `prompt`.
+        setup: an action with a `timeout` that is called first in each sandbox; it may ask for the `prompt`.
         runtime: the name of the shared runtime that is used where this process has opened none.
 
     Raises:
@@ -63,7 +63,7 @@ def tool_rollouts(
     named = _named(tools)
     first = find_action(setup, where=f"{_WHERE}: setup") if isinstance(setup, str) else setup
     if first is not None:
-        _check_setup(first)
+        first = _checked_setup(first)
     call_model = _by_trainer if generate is None else generate
 
     def rollouts(prompts: Sequence[Any], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -102,12 +102,13 @@ def _named(tools: Sequence[BoundAction[..., Any] | Tool | str]) -> dict[str, Too
     return named
 
 
-def _check_setup(setup: BoundAction[..., Any]) -> None:
+def _checked_setup(setup: BoundAction[..., Any]) -> BoundAction[..., Any]:
     try:
         invocable_of(setup)
     except UsageError as error:
         raise ConfigurationError(f"{_WHERE}: setup: {error}") from None
     taken_by(setup, {"prompt": None})
+    return within_bounds(setup, where=f"{_WHERE}: setup")
 
 
 def _longest(trainer: GRPOTrainer) -> int:

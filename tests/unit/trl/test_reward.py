@@ -105,5 +105,17 @@ async def test_an_action_that_asks_for_what_is_not_there_says_what_is() -> None:
 def test_what_is_no_action_is_refused() -> None:
     with pytest.raises(tangram.ConfigurationError, match="batch_reward"):
         batch_reward(len)  # type: ignore[arg-type]
+
+
+def test_a_reward_that_could_run_for_ever_is_refused() -> None:
+    @tangram.action(quota={"judge": 1})
+    async def patient() -> float:
+        return 1.0
+
+    with pytest.raises(tangram.ConfigurationError, match="patient has no timeout"):
+        batch_reward(patient)
+
+
+def test_an_address_that_leads_nowhere_is_refused() -> None:
     with pytest.raises(tangram.ConfigurationError, match=r"batch_reward\(\): the module of 'no_such:grade'"):
         batch_reward("no_such:grade")
