@@ -9,7 +9,6 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-from arl_tangram.action import BoundAction
 from arl_tangram.errors import (
     BodyExitedError,
     ConfigurationError,
@@ -19,11 +18,9 @@ from arl_tangram.errors import (
     SandboxStartError,
     TangramError,
 )
-from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.scoring import score, taken_by
-from arl_tangram.integrations.rollouts.tool import QUEUE_TIMEOUT_S, bounded
+from arl_tangram.integrations.rollouts.scoring import find_bounded, score, taken_by
 from arl_tangram.integrations.verl.masked import masked_output
 from arl_tangram.integrations.verl.settings import Settings, read_sample, read_settings
 from arl_tangram.integrations.verl.tool import TangramTool
@@ -105,7 +102,7 @@ class TangramToolAgentLoop(ToolAgentLoop):
         Raises:
             SandboxStartError: it ran for too long, or ended its process: no doing of the model, which comes after it.
         """
-        action = _bounded(address, "tangram.setup")
+        action = find_bounded(address, where="tangram.setup")
         try:
             await rollout.call(action, **taken_by(action, _fields(sample, {})))
         except (RunTimeout, OutOfMemoryError, BodyExitedError) as error:
@@ -113,7 +110,7 @@ class TangramToolAgentLoop(ToolAgentLoop):
 
     async def _reward(self, rollout: Rollout, address: str, sample: Mapping[str, Any], output: AgentLoopOutput) -> None:
         """Let an action score the rollout in its sandbox; the time of the rollout is not that of its reward."""
-        action = _bounded(address, "tangram.reward")
+        action = find_bounded(address, where="tangram.reward")
         rollout.lift_deadline()
         fields = _fields(sample, output.extra_fields)
         fields["solution_str"] = self._text(output.response_ids)
@@ -173,22 +170,6 @@ class _Ending:
         if self._error is not None:
             raise self._error
         return output
-
-
-def _bounded(address: str, where: str) -> BoundAction[..., Any]:
-    """Return the action at an address, which neither waits nor runs for ever.
-
-    Raises:
-        ConfigurationError: there is none, or it has no `timeout`.
-    """
-    action = find_action(address, where=where)
-    spec = action.spec
-    if spec.timeout is None:
-        raise ConfigurationError(
-            f"{where}: {spec.name} has no timeout, so that one rollout could hold up a step for ever: declare it with "
-            "timeout="
-        )
-    return bounded(action, spec.timeout, spec.queue_timeout or QUEUE_TIMEOUT_S)
 
 
 def _fields(sample: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
