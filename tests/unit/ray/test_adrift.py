@@ -76,20 +76,20 @@ async def test_what_is_called_without_a_session_is_asked_for_in_the_next_one() -
     withdrawn = call()
     remote.withdraw(3)
     assert said == []
-    assert remote.renew(Shape(1, (CPU, QUOTA), ()), same_owner=True)
+    assert remote.renew(Shape(1, (CPU, QUOTA), ()))
     assert [type(command) for command in said] == [Declare, Submit]
     assert second.error is withdrawn.error is None
 
     remote.lost(LeaseLostError("cut off"))
     said.clear()
     third = call()
-    assert not remote.renew(Shape(1, (QUOTA,), ()), same_owner=True)  # what was number 1 there is nothing here
+    assert not remote.renew(Shape(1, (QUOTA,), ()))  # what was number 1 there is nothing here
     assert said == []
     assert third.error is None
 
 
 @virtual
-async def test_what_was_taken_of_rates_counts_on_when_a_session_is_lost() -> None:
+async def test_what_was_taken_of_rates_is_told_as_long_as_the_session_lasts() -> None:
     shape = Shape(1, (CPU, Dimension("quota:api/calls", 9, 1, 60.0)), ())
     remote = RemoteDispatcher(lambda _: None, shape, call_off=lambda *_: None, on_shape=lambda _: None)
     demand = Demand("search", ((1, 2),), dimensions=2)
@@ -102,25 +102,12 @@ async def test_what_was_taken_of_rates_counts_on_when_a_session_is_lost() -> Non
 
     remote.finish(start(), remote.time(), 1.0)
     more = start()
-    start()
     await asyncio.sleep(10.0)
     remote.settle(more, [(1, 5)])
-    remote.lost(LeaseLostError("cut off"))
-    remote.renew(shape, same_owner=False)
+    remote.finish(more, remote.time(), 10.0)
+    assert sum(units for _, units, _ in remote.held().charges) == 7
     await asyncio.sleep(51.0)
     assert remote.held().charges == ((1, 3, 51.0),), "of what was settled, those beyond the grant count from then"
     remote.lost(LeaseLostError("cut off"))
-    remote.renew(shape, same_owner=True)
+    remote.renew(shape)
     assert not remote.held().charges, "that owner knows it"
-
-
-@virtual
-async def test_charges_of_other_dimensions_are_forgotten() -> None:
-    rate = Dimension("quota:api/calls", 9, 1, 60.0)
-    remote = RemoteDispatcher(lambda _: None, Shape(1, (rate,), ()), call_off=lambda *_: None, on_shape=lambda _: None)
-    remote.submit(PendingAction(1, Demand("search", ((0, 2),), dimensions=1), remote.time()), Started())
-    remote.tell([Granted(1, 0.0, None, 0, 0.0, None, 0)])
-    remote.lost(LeaseLostError("cut off"))
-    assert remote.held().charges
-    remote.renew(Shape(1, (CPU, rate), ()), same_owner=False)
-    assert not remote.held().charges

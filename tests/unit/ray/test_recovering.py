@@ -9,7 +9,18 @@ from arl_tangram.integrations.ray.owner.nodes import Nodes
 from arl_tangram.integrations.ray.owner.recovering import Recovering
 from arl_tangram.integrations.ray.owner.roster import Session
 from arl_tangram.integrations.ray.sessions.greeting import greeting
-from arl_tangram.integrations.ray.wire import ClientFrame, EndSession, NodeOffer, Resume, Shape
+from arl_tangram.integrations.ray.wire import (
+    ClientFrame,
+    EndSession,
+    HeldCall,
+    HeldTrajectory,
+    Kept,
+    NodeOffer,
+    Open,
+    Resume,
+    Shape,
+    Submit,
+)
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld
 from virtual_time import turns, virtual
@@ -149,3 +160,21 @@ async def test_of_two_greetings_that_resume_the_one_sent_later_counts() -> None:
         assert session is not None
         assert session.ended is None
         await turns(3)
+
+
+def test_what_was_told_a_while_ago_is_older_by_that() -> None:
+    call = Submit(1, 1, "", None, False, None, 1.0, 5.0)
+    trajectory = Open(2, 1, None, 2.0)
+    told = Resume(
+        SHAPE,
+        trajectories=(HeldTrajectory(trajectory, 0),),
+        running=(HeldCall(call._replace(first_age_s=None), None, 0, False, None, None, 3.0),),
+        waiting=(call, trajectory),
+        charges=((0, 1, 4.0),),
+        kept=Kept(1, pauses=(("a", 10.0), ("b", 50.0)), charges=((0, 1, 4.0),)),
+    ).aged(10.0)
+    assert [held.open.age_s for held in told.trajectories] == [12.0]
+    assert [(held.submit.age_s, held.submit.first_age_s, held.ran_s) for held in told.running] == [(11.0, None, 13.0)]
+    assert told.waiting == (call._replace(age_s=11.0, first_age_s=15.0), trajectory._replace(age_s=12.0))
+    assert told.charges == ((0, 1, 14.0),)
+    assert told.kept == Kept(1, pauses=(("b", 40.0),), charges=((0, 1, 14.0),))

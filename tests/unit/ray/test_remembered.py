@@ -36,6 +36,22 @@ async def told_to_wait(for_s: float) -> None:
     current_quota("api").retry_after(for_s)
 
 
+@tangram.action(quota={"room": 1})
+async def in_room(for_s: float) -> str:
+    await asyncio.sleep(for_s)
+    return "found"
+
+
+@tangram.action(quota={"room": 1, "api": 1})
+async def search_in_room() -> str:
+    return "found"
+
+
+@tangram.action(quota={"api": 1})
+async def asks_another() -> str:
+    return await search_in_room()
+
+
 def world(quota: Quota, *, has_nodes: bool = True) -> SharedWorld:
     nodes = {"a": [FakePool(cores=1)]} if has_nodes else {}
     return SharedWorld(quota, nodes=nodes, lease_s=LEASE_S)
@@ -94,6 +110,20 @@ async def test_what_a_server_asks_for_is_obeyed_by_the_next_owner() -> None:
 
 
 @virtual
+async def test_who_begins_later_is_told_how_much_of_a_pause_is_left() -> None:
+    async with world(Quota("api", concurrency=2), has_nodes=False) as shared:
+        one = await shared.client("one").start()
+        before_s = time()
+        await one.run(told_to_wait, 100.0)
+        await asyncio.sleep(70.0)
+        async with shared.client("late") as late:
+            await one.aclose()
+            await restart(shared)
+            assert await late.run(search) == "found"
+            assert [pytest.approx(before_s + 100.0, abs=0.1)] == CALLS
+
+
+@virtual
 async def test_a_breaker_that_is_open_stays_so_until_it_would_have_let_one_through() -> None:
     quota = Quota("api", concurrency=4, breaker=Breaker(failures=3, pause_s=30.0))
     async with world(quota) as shared, shared.client() as tg:
@@ -134,6 +164,25 @@ async def test_a_breaker_whose_probe_goes_on_lets_no_second_one_through() -> Non
         await asyncio.sleep(10.0)
         assert len(CALLS) == 1
         assert await asyncio.gather(*waiting) == ["found"] * 3
+        await shared.check_idle()
+
+
+@virtual
+async def test_a_call_that_a_probe_has_made_waits_on() -> None:
+    quotas = Quota("api", concurrency=4, breaker=Breaker(failures=1, pause_s=10.0)), Quota("room", concurrency=1)
+    async with SharedWorld(*quotas, nodes={}, lease_s=LEASE_S) as shared, shared.client() as tg:
+        with pytest.raises(ConnectionError):
+            await tg.run(search, works=False)
+        await asyncio.sleep(9.0)
+        taken = asyncio.ensure_future(tg.run(in_room, 100.0))
+        probing = asyncio.ensure_future(tg.run(asks_another))
+        await asyncio.sleep(2.0)
+        await restart(shared)
+        await asyncio.sleep(25.0)
+        assert tg.statistics().breakers == {"api": "probing"}
+        assert await taken == "found"
+        assert await probing == "found"
+        assert tg.statistics().breakers == {"api": "closed"}
         await shared.check_idle()
 
 
@@ -200,6 +249,49 @@ async def test_nor_when_who_spent_it_ends_while_another_owner_begins() -> None:
         shared.line_of(silent).is_cut = False
         await two.aclose()
         await silent.aclose()
+
+
+@virtual
+async def test_nor_when_it_ends_then_with_a_call_that_runs() -> None:
+    async with world(Quota("api", concurrency=4, total_calls=100)) as shared:
+        one, silent = [await shared.client(name).start() for name in ("one", "silent")]
+        await one.run(search)
+        going = asyncio.ensure_future(one.run(search, 1000.0))
+        await settle()
+        shared.line_of(silent).is_cut = True
+        shared.kill_owner()
+        await asyncio.sleep(1.0)
+        shared.start_owner()
+        await asyncio.sleep(3.0)
+        await one.aclose()
+        with pytest.raises(tangram.ShutdownError):
+            await going
+        await asyncio.sleep(60.0)
+        async with shared.client() as two:
+            assert used(shared) == 2
+            await restart(shared)
+            assert used(shared) == 2
+            await two.run(search)
+        shared.line_of(silent).is_cut = False
+        await silent.aclose()
+
+
+@virtual
+async def test_nor_when_it_was_cut_off_and_comes_back_to_another_owner() -> None:
+    async with world(Quota("api", concurrency=4, total_calls=100)) as shared, shared.client() as two:
+        one = await shared.client().start()
+        for _ in range(3):
+            await one.run(search)
+        shared.line_of(one).is_cut = True
+        await asyncio.sleep(30.0)
+        await restart(shared)
+        assert used(shared) == 3
+        shared.line_of(one).is_cut = False
+        await one.run(search)
+        await two.run(search)
+        await restart(shared)
+        assert used(shared) == 5
+        await one.aclose()
 
 
 @virtual

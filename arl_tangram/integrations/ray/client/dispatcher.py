@@ -242,6 +242,8 @@ class RemoteDispatcher:
     def lost(self, error: TangramError, *, for_good: bool = False) -> None:
         """All that was held is lost, and what waits is forgotten: a new session knows nothing of it.
 
+        So is what was taken of rates and budgets: who ends the session remembers that, and it is not to be told twice.
+
         Args:
             error: what each call ends with.
             for_good: whether there will be no session any more. What is called then is posted all the same, so that
@@ -252,10 +254,7 @@ class RemoteDispatcher:
         self._demands = Demands()
         self._is_adrift = not for_good
         self._kept = None
-        now_s = self.time()
-        for one in held:
-            if one.running is not None and not one.unused:
-                self._charge(one, now_s)
+        self._charges.clear()
         for one in held:
             if one.waits:
                 one.waiter.failed(type(error)(str(error)))
@@ -278,22 +277,18 @@ class RemoteDispatcher:
             self._topology = Topology(shape.dimensions)
             self._on_shape(shape)
 
-    def renew(self, shape: Shape, *, same_owner: bool) -> bool:
+    def renew(self, shape: Shape) -> bool:
         """Take the shape with which another session begins, and ask for what was wanted meanwhile.
 
         Args:
             shape: what there is.
-            same_owner: whether the session before was of the same owner, who remembers what that took.
 
         Returns:
             False if its dimensions are others than before, and nothing is taken: what was resolved here, and may be
             kept by anybody, such as a call that is to be tried again, would mean something else there.
         """
         if [d.name for d in self.shape.dimensions] != [d.name for d in shape.dimensions]:
-            self._charges.clear()
             return False
-        if same_owner:
-            self._charges.clear()
         self.shape = shape
         self._topology = Topology(shape.dimensions)
         self._is_adrift = False

@@ -52,7 +52,7 @@ class Shared(Steered):
         self._remote: RemoteDispatcher | None = None
         self._gpus: RemoteGpus | None = None
         self._cores: RemoteCores | None = None
-        self._session = self._epoch = ""
+        self._session = ""
         self._is_lost = False
         self._suspected: dict[int, asyncio.Task[None]] = {}
 
@@ -164,11 +164,10 @@ class Shared(Steered):
 
     def _on_begun(self, welcome: Welcome) -> None:
         """A session begins after another one, or is resumed."""
-        same_owner, self._epoch = self._epoch == welcome.epoch, welcome.epoch
         self._session = welcome.session
         if self._remote is None or welcome.shape is None or not self._is_lost:
             return
-        if not self._remote.renew(welcome.shape, same_owner=same_owner):
+        if not self._remote.renew(welcome.shape):
             text = "was lost, and its pools are others by now; open the runtime again"
             self._pump.end(OwnerLostError(f"the owner of the shared runtime {self.name!r} {text}"))
             return

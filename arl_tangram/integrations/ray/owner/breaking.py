@@ -53,6 +53,13 @@ class OwnerBreakers:
         held = self._quotas(caller.pending.demand)
         self._breakers.called(caller, held, [(name, 0) for name in names], self._dispatcher.now_s())
 
+    def called_before(self, demand: Demand, parent: int | None, running: Mapping[int, RunningAction]) -> None:
+        """Calls that run, by their ids, wait for one that was made with the owner before, however deep."""
+        names = [name for name, _ in self._quotas(demand)]
+        while names and parent is not None and (caller := running.get(parent)) is not None:
+            self.called(caller, names)
+            parent = caller.pending.parent
+
     def said(self, running: RunningAction, name: str, failed: bool | None) -> None:
         """A body says how a call went."""
         self._breakers.say(running, name, self._dispatcher.now_s(), failed=failed)

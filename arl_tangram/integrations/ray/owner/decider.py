@@ -204,8 +204,8 @@ class Decider:
 
     def remind(self, tell: Callable[[Event], None]) -> None:
         """Tell a session that has just begun what another owner would have to be told."""
-        if self.memory.kept is not None:
-            tell(Remember(self.memory.kept))
+        if (kept := self.memory.present()) is not None:
+            tell(Remember(kept))
 
     # Looking in.
 

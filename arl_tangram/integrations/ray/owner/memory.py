@@ -90,6 +90,10 @@ class Memory:
         if kept.halted:
             self.halt(True)
 
+    def present(self) -> Kept | None:
+        """Return what was told last, as of now."""
+        return None if self.kept is None else self.kept.aged(asyncio.get_running_loop().time() - self._told_s)
+
     def stop(self) -> None:
         """Tell nothing any more."""
         if self._timer is not None:

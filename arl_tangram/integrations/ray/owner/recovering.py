@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 
+from arl_tangram.integrations.ray.charges import counted
 from arl_tangram.integrations.ray.owner.adopting import adopt, reclaim_again, wait_again
+from arl_tangram.integrations.ray.owner.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.owner.decider import Decider
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.owner.nodes import Nodes
-from arl_tangram.integrations.ray.owner.rebuilding import rebuild
+from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
 from arl_tangram.integrations.ray.owner.roster import Session
-from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape
+from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape, Submit
 
 
 @dataclass(slots=True, eq=False)
@@ -23,11 +25,13 @@ class ResumedClient:
     Attributes:
         session: its session.
         resume: what it holds and waits for.
+        told_s: when it has told that.
         said: what it has said since.
     """
 
     session: Session
     resume: Resume
+    told_s: float
     said: list[Command] = field(default_factory=list[Command])
 
 
@@ -51,17 +55,18 @@ class Recovering:
         self._clients: dict[str, ResumedClient] = {}
         self._known: set[str] = set()
         self._shape: Shape | None = None
-        self._kept: Kept | None = None
-        self._charges: list[tuple[int, int, float]] = []
+        self._kept: tuple[Kept, float] | None = None
+        self._taken: list[tuple[int, int, float]] = []
         self._has_roster = False
         self._is_late = False
         self._ending: dict[str, set[str]] = {}
         loop = asyncio.get_running_loop()
+        self._now_s = loop.time
         self._timer = loop.call_later(limit_s, self._late, context=Context())
 
     def client(self, session: Session, resume: Resume) -> None:
         """A client has resumed."""
-        self._clients[session.name] = ResumedClient(session, resume)
+        self._clients[session.name] = ResumedClient(session, resume, self._now_s())
         self._take_kept(resume.kept)
         self._take_shape(resume.shape)
         self._look()
@@ -93,7 +98,7 @@ class Recovering:
     def left(self, name: str) -> None:
         """A client is silent, or has left."""
         if (left := self._clients.pop(name, None)) is not None:
-            self._charges += left.resume.charges
+            self._taken += [(dimension, units, left.told_s - age_s) for dimension, units, age_s in _taken_by(left)]
         self._end_on_nodes(name)
         self._look()
 
@@ -126,8 +131,8 @@ class Recovering:
             self._shape = shape
 
     def _take_kept(self, kept: Kept | None) -> None:
-        if kept is not None and (self._kept is None or kept.version > self._kept.version):
-            self._kept = kept
+        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
+            self._kept = kept, self._now_s()
 
     def _late(self) -> None:
         """Whoever has not resumed by now has let go; nodes end what is left of it."""
@@ -170,6 +175,13 @@ class Recovering:
         """Let nodes that have not come back be lost ones; return the names of all in the order that sessions know."""
         return () if self._shape is None else self._nodes.add_lost(self._shape)
 
+    def kept(self) -> Kept:
+        """Return what the owner before knew beside what is held now, with what those took that are gone since."""
+        now_s = self._now_s()
+        kept = Kept(0) if self._kept is None else self._kept[0].aged(now_s - self._kept[1])
+        gone = [(dimension, units, now_s - at_s) for dimension, units, at_s in self._taken]
+        return replace(kept, charges=(*kept.charges, *gone))
+
     def finish(self, decider: Decider, make: Callable[[Session], Holdings]) -> None:
         """Let a new scheduler hold what is held, and do what was said since.
 
@@ -179,23 +191,47 @@ class Recovering:
         """
         if self._shape is not None:
             decider.keep_version(self._shape.version)
-        told = list(self._clients.values())
-        kept = replace(self._kept or Kept(0), charges=(*(self._kept.charges if self._kept else ()), *self._charges))
+        told, now_s = list(self._clients.values()), self._now_s()
+        resumed = [one.resume.aged(now_s - one.told_s) for one in told]
+        kept = self.kept()
         gone = Resume(self._shape, charges=kept.charges)
         dispatcher = decider.dispatcher
         with decider.plenty(() if self._shape is None else self._shape.dimensions):
-            rebuilt = rebuild(
-                decider.core, [*(one.resume for one in told), gone], dispatcher.now_s(), dispatcher.new_id
-            )
+            rebuilt = rebuild(decider.core, [*resumed, gone], dispatcher.now_s(), dispatcher.new_id)
         made = [make(one.session) for one in told]
-        for one, holdings, ids in zip(told, made, rebuilt.ids[: len(told)], strict=True):
-            adopt(holdings, one.resume, ids, rebuilt.running, dispatcher.now_s())
+        for resume, holdings, ids in zip(resumed, made, rebuilt.ids[: len(told)], strict=True):
+            adopt(holdings, resume, ids, rebuilt.running, dispatcher.now_s())
         for held, local, error in rebuilt.refused:
             told[held].session.tell(CalledOff(local, error))
         decider.memory.recall(kept, rebuilt.running.values())
+        if decider.breakers is not None:
+            _tell_who_was_called(decider.breakers, rebuilt, made)
         for held, number, item in rebuilt.waiting:
             wait_again(made[held], number, item)
         for one, holdings in zip(told, made, strict=True):
             reclaim_again(holdings, one.resume)
             for command in one.said:
                 holdings.take(command)
+
+
+def _tell_who_was_called(breakers: OwnerBreakers, rebuilt: Rebuilt, made: Sequence[Holdings]) -> None:
+    """Let no call of a probe wait for that probe."""
+    for running in rebuilt.running.values():
+        breakers.called_before(running.pending.demand, running.pending.parent, rebuilt.running)
+    for held, _, item in rebuilt.waiting:
+        if isinstance(item, Submit) and item.parent is not None:
+            parent = rebuilt.ids[held].get(item.parent)
+            breakers.called_before(made[held].demands.get(item.demand), parent, rebuilt.running)
+
+
+def _taken_by(left: ResumedClient) -> Iterator[tuple[int, int, float]]:
+    """Return what a client took of rates and budgets that is gone, also with calls that ran: see `Resume.charges`."""
+    resume = left.resume
+    yield from resume.charges
+    demands = {told.number: told.demand for told in resume.demands}
+    for call in resume.running:
+        demand = demands[call.submit.demand]
+        granted = demand if call.place is None else demand.places[call.place]
+        for dimension, units, beyond in counted(dict(granted.fixed), dict(call.settled)):
+            yield dimension, units, call.ran_s
+            yield dimension, beyond, 0.0

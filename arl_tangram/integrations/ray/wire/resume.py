@@ -102,3 +102,27 @@ class Resume:
     offer: NodeOffer | None = None
     sessions: tuple[str, ...] | None = None
     kept: Kept | None = None
+
+    def aged(self, by_s: float) -> Resume:
+        """Return it as of some seconds later."""
+        return replace(
+            self,
+            trajectories=tuple(one._replace(open=_aged_open(one.open, by_s)) for one in self.trajectories),
+            running=tuple(
+                one._replace(submit=_aged_submit(one.submit, by_s), ran_s=one.ran_s + by_s) for one in self.running
+            ),
+            waiting=tuple(
+                _aged_submit(one, by_s) if isinstance(one, Submit) else _aged_open(one, by_s) for one in self.waiting
+            ),
+            charges=tuple((dimension, units, age_s + by_s) for dimension, units, age_s in self.charges),
+            kept=None if self.kept is None else self.kept.aged(by_s),
+        )
+
+
+def _aged_submit(submit: Submit, by_s: float) -> Submit:
+    first_age_s = None if submit.first_age_s is None else submit.first_age_s + by_s
+    return submit._replace(age_s=submit.age_s + by_s, first_age_s=first_age_s)
+
+
+def _aged_open(asked: Open, by_s: float) -> Open:
+    return asked._replace(age_s=asked.age_s + by_s)
