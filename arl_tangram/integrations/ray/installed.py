@@ -227,6 +227,9 @@ def in_worker() -> bool:
 def connected(*, start: bool, limit_s: float | None = None) -> Library:
     """Return Ray with a connection: the one that this process has, else a new one. Blocks, for seconds.
 
+    One that was not there in time goes on, as nothing ends it, and is taken as soon as it is there. There is never a
+    second one beside it: Ray cannot have that.
+
     Args:
         start: whether a cluster of this machine may be started if none is found.
         limit_s: seconds for that, `LEAST_CONNECT_S` at least; None for any. Ray itself waits without end for a cluster
@@ -238,13 +241,14 @@ def connected(*, start: bool, limit_s: float | None = None) -> Library:
     """
     ray = find_ray()
     with _connecting:
-        if ray.is_initialized():
+        late = _Connection.late()
+        if late is None and ray.is_initialized():
             return Library(ray, _Connection.join())
-        connection = _Connection(ray, None if start else "auto")
+        connection = _Connection(ray, None if start else "auto") if late is None else late
         try:
             connection.open(None if limit_s is None else max(limit_s, LEAST_CONNECT_S))
-        except (ConnectionError, RuntimeError, TimeoutError) as error:
-            text = "; ".join(str(error).split("\n"))
+        except Exception as error:  # of many types, by how an address is wrong
+            text = "; ".join(str(error).split("\n")) or repr(error)
             raise NoSharedRuntimeError(f"this process cannot join a Ray cluster: {text}") from error
         return Library(ray, connection)
 
@@ -257,6 +261,8 @@ class _Connection:
     """
 
     _present: ClassVar[_Connection | None] = None
+    _late: ClassVar[_Connection | None] = None
+    """One that nobody waits for any more, and that may come all the same."""
 
     def __init__(self, ray: Any, address: str | None) -> None:
         self._ray = ray
@@ -267,20 +273,29 @@ class _Connection:
         self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
 
     def open(self, limit_s: float | None) -> None:
-        """Connect, for the first that uses it.
+        """Connect, for the first that uses it, or wait on for that.
 
         Raises:
-            TimeoutError: that takes too long; what comes of it later is let go.
+            TimeoutError: that takes too long; it goes on.
         """
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
         if not concurrent.futures.wait([self._opened], limit_s).done:
-            self._over.set()
+            _Connection._late = self
             where = os.environ.get("RAY_ADDRESS") or "the address that `ray start` has left"
             text = f"that at {where} did not answer within {limit_s:g} s"
             raise TimeoutError(f"{text}; if it is dead, `ray stop` on this machine forgets it")
+        _Connection._late = None
         self._opened.result()
         self._users = 1
         _Connection._present = self
+
+    @classmethod
+    def late(cls) -> _Connection | None:
+        """Return the one that nobody waits for; if it has failed meanwhile, it is forgotten."""
+        if (late := cls._late) is not None and late._opened.done() and late._opened.exception() is not None:
+            cls._late = None
+        return cls._late
 
     @classmethod
     def join(cls) -> _Connection | None:
@@ -295,7 +310,7 @@ class _Connection:
         if self._users == 0:
             _Connection._present = None
             self._over.set()
-            self._thread.join()
+            self._thread.join(_LEAVE_S)
 
     def _run(self) -> None:
         try:
@@ -304,12 +319,31 @@ class _Connection:
             self._opened.set_exception(error)
             return
         self._opened.set_result(None)
-        self._over.wait()
+        while not self._over.wait(KEPT_S):
+            if self._is_let_go():
+                return
         self._ray.shutdown()
+
+    def _is_let_go(self) -> bool:
+        """Disconnect if it has come late, and nobody has asked for it since."""
+        if not _connecting.acquire(blocking=False):  # somebody asks, or leaves
+            return False
+        try:
+            if _Connection._late is not self:
+                return False
+            _Connection._late = None
+            self._ray.shutdown()  # while nobody can take it for one of the program's own
+            return True
+        finally:
+            _connecting.release()
 
 
 LEAST_CONNECT_S = 30.0
 """To join a cluster, or to start one, on a busy machine."""
+KEPT_S = 60.0
+"""For how long a connection is kept at least that has come when nobody waited for it any more."""
+_LEAVE_S = 10.0
+"""For Ray to disconnect; it has no limit of its own."""
 _connecting = threading.Lock()
 _FAILED = re.compile(r"FAIL\S* serialization: (.+)")  # FAIL may be in colour
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -11,11 +11,17 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import arl_tangram
-from arl_tangram.errors import ConfigurationError, InfrastructureError, NoSharedRuntimeError, OwnerLostError
-from arl_tangram.integrations.ray import configuration, placing
+from arl_tangram.errors import (
+    ConfigurationError,
+    InfrastructureError,
+    NoSharedRuntimeError,
+    OwnerLostError,
+    TangramError,
+)
+from arl_tangram.integrations.ray import configuration, installed, placing
 from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.integrations.ray.handles import AgentHandle, OwnerHandle
 from arl_tangram.integrations.ray.installed import Handle, Library, RayNode, connected, off_loop
@@ -32,6 +38,8 @@ CLOSE_S = 30.0
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +104,23 @@ async def make(plan: Plan) -> Found:
 
 async def _made(plan: Plan, library: Library) -> Found:
     name = SharedName(plan.name, library.job)
-    actor = await off_loop(lambda: library.find(name.owner))
+    limit = _Limit(plan.start_timeout_s)
+    actor = await limit.on(lambda: library.find(name.owner))
     if actor is not None:
         return _found(library, name, actor, plan.lines)
-    places = _places(plan, await off_loop(library.nodes))
+    places = _places(plan, await limit.on(library.nodes))
     from arl_tangram.integrations.ray.agent_actor import AgentActor  # noqa: PLC0415 - clients do without
     from arl_tangram.integrations.ray.owner_actor import OwnerActor  # noqa: PLC0415 - the same
 
     nodes = () if plan.nodes is None else placing.declared(plan.nodes)
-    owner = await off_loop(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
+    owner = await limit.on(lambda: library.start(OwnerActor, name.owner, (plan.factory, nodes, plan.lease_s)))
     if owner is None:  # somebody else was faster
         return await _looked_up(library, plan.name, library.job, plan.lines, plan.start_timeout_s)
     found = _found(library, name, owner, plan.lines, made=True)
     found.made[name.owner] = owner
     try:
         for place in places:
-            agent = await off_loop(partial(_start_agent, library, AgentActor, name, place))
+            agent = await limit.on(partial(_start_agent, library, AgentActor, name, place))
             if agent is None:
                 raise ConfigurationError(f"there is an agent of {named(place.name)} of {plan.name!r} already")
             found.made[name.agent(place.name)] = agent
@@ -162,13 +171,13 @@ async def _looked_up(
     without_nodes: bool = False,
 ) -> Found:
     """Look a runtime up. Ray tells nobody of a new name, so it is asked again."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s, limit = time.monotonic() + timeout_s, _Limit(timeout_s)
     pause_s = _FIRST_PAUSE_S
     while True:
         own = job if job is not None else library.job
-        names = cast("tuple[str, ...]", await off_loop(library.actor_names))
+        names = await limit.on(library.actor_names)
         which = chosen(name, own, names, any_job=job is None)
-        actor = None if which is None else await off_loop(partial(library.find, which.owner))
+        actor = None if which is None else await limit.on(partial(library.find, which.owner))
         if which is not None and actor is not None:
             return _found(library, which, actor, lines, without_nodes=without_nodes)
         left_s = deadline_s - time.monotonic()
@@ -176,6 +185,33 @@ async def _looked_up(
             raise NoSharedRuntimeError(not_found(name, job, names, timeout_s))
         await asyncio.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+class _Limit:
+    """How long Ray may take for what is asked of it, all together: it has no limit of its own.
+
+    Args:
+        limit_s: seconds from now; `LEAST_CONNECT_S` at least.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = max(limit_s, installed.LEAST_CONNECT_S)
+        self._deadline_s = asyncio.get_running_loop().time() + self._limit_s
+
+    async def on(self, work: Callable[[], R]) -> R:
+        """Do what blocks; beyond the limit, its thread is left.
+
+        Raises:
+            NoSharedRuntimeError: the cluster does not answer.
+        """
+        try:
+            async with asyncio.timeout_at(self._deadline_s) as limit:
+                return cast("R", await off_loop(work))
+        except TangramError:
+            raise
+        except Exception as error:
+            why = f"within {self._limit_s:g} s" if limit.expired() else f"({type(error).__name__}: {error})"
+            raise NoSharedRuntimeError(f"the Ray cluster of this process does not answer {why}") from error
 
 
 async def _connected(*, start: bool, limit_s: float) -> Library:

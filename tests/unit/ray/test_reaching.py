@@ -52,12 +52,21 @@ class Ray:
         self.util = SimpleNamespace(list_named_actors=lambda all_namespaces: [])
         self.exceptions = SimpleNamespace(ActorDiedError=Died)
         self.killed: list[object] = []
+        self.inits = 0
+        self._is_opening = False
+        self.fails: Exception | None = None
 
     def is_initialized(self) -> bool:
         return self.is_up
 
     def init(self, **_: Any) -> None:
+        assert not self.is_up and not self._is_opening, "Perhaps you called ray.init twice by accident?"  # noqa: PT018
+        self.inits += 1
+        self._is_opening = True
         self.opening.wait()
+        self._is_opening = False
+        if self.fails is not None:
+            raise self.fails
         self.is_up = True
 
     def shutdown(self) -> None:
@@ -133,9 +142,78 @@ async def test_a_cluster_that_does_not_answer_is_not_waited_for(
     ray.opening.clear()
     with pytest.raises(NoSharedRuntimeError, match=r"that at 10\.0\.0\.1:6379 did not answer within 0\.01 s"):
         await begin()
-    (late,) = [thread for thread in threading.enumerate() if thread.name == "arl_tangram ray connection"]
+    monkeypatch.setattr(installed, "KEPT_S", 0.01)
     ray.opening.set()
-    late.join()
+    late().join()
+    assert not ray.is_up, "nobody has asked for it since"
+
+
+def late() -> threading.Thread:
+    """The connection that nobody waits for."""
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "arl_tangram ray connection"]
+    return thread
+
+
+async def test_who_asks_again_waits_for_the_same_connection(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 0.01)
+    ray.opening.clear()
+    for _ in range(2):
+        with pytest.raises(NoSharedRuntimeError, match=r"did not answer within 0\.01 s"):
+            await find("main", None, None, 0.01)
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 30.0)
+    ray.opening.set()
+    library = await asyncio.to_thread(connected, start=False)
+    assert ray.inits == 1
+    assert ray.is_up
+    await asyncio.to_thread(library.give_up)
+    assert not ray.is_up
+
+
+async def test_one_that_has_failed_meanwhile_is_begun_anew(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 0.01)
+    ray.opening.clear()
+    with pytest.raises(NoSharedRuntimeError):
+        await find("main", None, None, 0.01)
+    thread, ray.fails = late(), ConnectionError("no cluster")
+    ray.opening.set()
+    thread.join()
+    ray.fails = None
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 30.0)
+    await asyncio.to_thread(lambda: connected(start=True).give_up())
+    assert ray.inits == 2
+
+
+def test_an_address_that_is_none_is_told(ray: Ray) -> None:
+    ray.fails = ValueError("not an address")
+    with pytest.raises(NoSharedRuntimeError, match="cannot join a Ray cluster: not an address"):
+        connected(start=False)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [lambda: find("main", None, None, 0.01), lambda: make(replace(PLAN, start_timeout_s=0.01))],
+    ids=["connect", "share"],
+)
+async def test_a_cluster_that_this_process_is_in_is_not_waited_for(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], Awaitable[object]]
+) -> None:
+    ray.is_up = True
+    going_on = threading.Event()
+    monkeypatch.setattr(installed, "LEAST_CONNECT_S", 0.01)
+    monkeypatch.setattr(ray.util, "list_named_actors", lambda **_: going_on.wait())
+    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: going_on.wait())
+    with pytest.raises(NoSharedRuntimeError, match=r"does not answer within 0\.01 s"):
+        await begin()
+    going_on.set()
+
+
+async def test_what_ray_raises_when_it_does_not_answer_is_told(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise Died("the head is gone")
+
+    monkeypatch.setattr(ray.util, "list_named_actors", fail)
+    with pytest.raises(NoSharedRuntimeError, match=r"does not answer \(Died: the head is gone\)"):
+        await find("main", None, None, 0.01)
     assert not ray.is_up
 
 
