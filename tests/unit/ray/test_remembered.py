@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import Breaker, LeaseLostError, Quota, current_quota
+from arl_tangram import Breaker, LeaseLostError, OwnerLostError, Quota, current_quota
+from arl_tangram.integrations.ray.answers import result_of
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -347,3 +348,25 @@ async def test_what_was_said_last_counts_though_not_all_have_heard_it() -> None:
         assert await one.run(search) == "found"
         await one.aclose()
         await two.aclose()
+
+
+@virtual
+async def test_a_pause_that_is_asked_for_while_an_owner_begins_is_refused_in_time_and_not_obeyed_later() -> None:
+    async with world(Quota("api", concurrency=2)) as shared:
+        one, silent = [await shared.client(name).start() for name in ("one", "silent")]
+        shared.line_of(silent).is_cut = True
+        shared.kill_owner()
+        await asyncio.sleep(1.0)
+        shared.start_owner()
+        with pytest.raises(OwnerLostError, match="has not heard of this client yet"):
+            one.pause()
+        await asyncio.sleep(3.0)
+        async with asyncio.timeout(4.0):
+            reply = await shared.owner.ask(one._session, "halt", {"halted": True})
+        with pytest.raises(OwnerLostError, match="started again"):
+            result_of(reply, "halt")
+        await asyncio.sleep(60.0)
+        assert await one.run(search) == "found"
+        shared.line_of(silent).is_cut = False
+        await one.aclose()
+        await silent.aclose()

@@ -11,6 +11,8 @@ from arl_tangram.integrations.ray.owner.decider import Decider
 from arl_tangram.integrations.ray.owner.holding import Held
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 
+TAKES_LONG = ("drain", "cancel_group")
+"""What is waited for as long as a session lasts; to the rest, there is an answer soon, or it is not done."""
 LONGEST_S = 15.0
 """Beyond the grace time of bodies, for a cancelled group to be ended."""
 

@@ -17,12 +17,13 @@ from arl_tangram.errors import (
     ConfigurationMismatchError,
     LeaseLostError,
     NodeLostError,
+    OwnerLostError,
     ShutdownError,
     TangramError,
 )
 from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.configuration import refusal
-from arl_tangram.integrations.ray.owner.asking import Asking
+from arl_tangram.integrations.ray.owner.asking import TAKES_LONG, Asking
 from arl_tangram.integrations.ray.owner.decider import Decider
 from arl_tangram.integrations.ray.owner.endings import Endings
 from arl_tangram.integrations.ray.owner.holdings import Holdings
@@ -61,7 +62,7 @@ from arl_tangram.setup import Setup
 GRACE_S = 5.0
 """Beyond the grace time of bodies: what the owner waits longer than a client that is cut off."""
 NOT_YET_S = 2.0
-"""For how long a client that comes during a recovery waits for an answer, which then says so."""
+"""For how long who comes, or asks, during a recovery waits for an answer, which then says so."""
 _LAST_TURNS = 5
 _logger = logging.getLogger(__name__)
 
@@ -391,6 +392,8 @@ class Owner:
             if self._closed is not None:
                 raise self._closed
             if (asking := self._roster.find(session)) is None:
+                if self._recovering is not None and not self._recovering.is_ended(session):
+                    raise OwnerLostError("it was started again, and has not heard of this client yet")
                 raise self._roster.why_over(session)
             said = arguments.get("said")
             if isinstance(said, ClientFrame) and said.epoch == self._epoch:
@@ -398,7 +401,11 @@ class Owner:
             if what == "node_lost":
                 await self._keeper.suspect(arguments["name"])
                 return valued(None)
+            if what not in TAKES_LONG:  # who asks gives up soon, and must not be obeyed later
+                await self._until_recovered()
             return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
+        except NotYetError as error:
+            return raised(OwnerLostError(str(error)))
         except Exception as error:  # noqa: BLE001 - told to who asks
             return raised(error)
 
