@@ -370,3 +370,55 @@ async def test_a_pause_that_is_asked_for_while_an_owner_begins_is_refused_in_tim
         shared.line_of(silent).is_cut = False
         await one.aclose()
         await silent.aclose()
+
+
+async def restart_late(shared: SharedWorld) -> None:
+    """Let another owner begin when all have let go what they had of this one."""
+    shared.kill_owner()
+    await asyncio.sleep(LEASE_S + 3.0)
+    shared.start_owner()
+    await asyncio.sleep(LEASE_S + GRACE_S + 3.0)
+
+
+@virtual
+@pytest.mark.parametrize("has_nodes", [True, False])
+async def test_an_owner_that_was_away_for_long_goes_on_with_a_pause(has_nodes: bool) -> None:
+    async with world(Quota("api", concurrency=2, total_calls=10), has_nodes=has_nodes) as shared:
+        gone, one, two = [await shared.client(name).start() for name in ("gone", "one", "two")]
+        await gone.run(search)
+        await gone.run(search)
+        await gone.aclose()
+        await one.run(told_to_wait, 300.0)
+        one.pause()
+        await settle()
+        began_s = time()
+        CALLS.clear()
+        for _ in range(2):
+            await restart_late(shared)
+        waiting = asyncio.ensure_future(two.run(search))
+        await asyncio.sleep(50.0)
+        assert used(shared) >= 2
+        assert not CALLS
+        one.resume()
+        assert await waiting == "found"
+        assert [pytest.approx(began_s + 300.0, abs=0.1)] == CALLS
+        await one.aclose()
+        await two.aclose()
+
+
+@virtual
+async def test_who_comes_to_an_owner_that_has_begun_without_it_cannot_bring_a_pause_back() -> None:
+    async with world(Quota("api", concurrency=2), has_nodes=False) as shared:
+        one = await shared.client("one").start()
+        one.pause()
+        await settle()
+        shared.line_of(one).is_cut = True
+        await restart_late(shared)
+        new = await shared.client("new").start()
+        assert await new.run(search) == "found"
+        shared.line_of(one).is_cut = False
+        assert await one.run(search) == "found"
+        await restart_late(shared)
+        assert await one.run(search) == "found"
+        await one.aclose()
+        await new.aclose()

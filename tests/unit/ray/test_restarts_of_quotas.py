@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import arl_tangram as tangram
 from arl_tangram import Breaker, Quota
+from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
+from arl_tangram.integrations.ray.sessions.greeting import greeting
 from arl_tangram.testing import FakePool
 from shared_world import SharedWorld, settle
 from virtual_time import virtual
@@ -173,6 +177,51 @@ async def test_a_beginning_that_fails_ends_what_was_held_and_lets_others_begin(m
         assert await tg.run(search, 1.0) == "found"
         assert time() - before_s < 12 + 10 + 10
         await shared.check_idle()
+
+
+@virtual
+async def test_and_what_was_spent_and_paused_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with SharedWorld(Quota("api", total_calls=9), nodes={}, lease_s=12.0) as shared, shared.client() as tg:
+        await tg.run(search, 1.0)
+        running = asyncio.ensure_future(tg.run(search, 1000.0))
+        await settle()
+        tg.pause()
+        await settle()
+        failures = iter([True])
+
+        def fails_once(*arguments: Any) -> Rebuilt:
+            if next(failures, False):
+                _fails()
+            return rebuild(*arguments)
+
+        monkeypatch.setattr("arl_tangram.integrations.ray.owner.recovering.rebuild", fails_once)
+        await restart(shared)
+        with pytest.raises(tangram.InfrastructureError):
+            await running
+        waiting = asyncio.ensure_future(tg.run(search, 1.0))
+        await asyncio.sleep(60.0)
+        assert shared.statistics().dimensions["quota:api/calls/total"].used == 2
+        assert not waiting.done()
+        tg.resume()
+        assert await waiting == "found"
+
+
+@virtual
+async def test_of_what_those_know_who_come_to_a_new_owner_the_last_counts() -> None:
+    async with SharedWorld(Quota("api", concurrency=4), nodes={}, lease_s=12.0) as shared:
+        one = await shared.client().start()
+        shape = shared.decider.shape
+        shared.line_of(one).is_cut = True
+        await restart(shared)
+        about = {"kind": "client", "name": "test", "host": "here"}
+        for number, capacity in ((7, 2), (3, 9)):
+            dimensions = tuple(replace(one, capacity=capacity * one.scale) for one in shape.dimensions)
+            known = replace(shape, version=number, dimensions=dimensions)
+            answer = await shared.owner.hello(greeting(about, f"token {number}", known=known))
+            assert "not_yet" in answer
+        async with shared.client():
+            assert shared.statistics().dimensions["quota:api/concurrency"].capacity == 2
+            assert shared.decider.shape.version > 7
 
 
 def _fails(*_: object) -> None:

@@ -253,7 +253,6 @@ class RemoteDispatcher:
         self._held.clear()
         self._demands = Demands()
         self._is_adrift = not for_good
-        self._kept = None
         self._charges.clear()
         for one in held:
             if one.waits:
@@ -267,9 +266,13 @@ class RemoteDispatcher:
         return resume_of(
             self.shape, self._demands.declared(self._live_demands()), list(self._held.values()),
             tuple(self._charges.told(self.time())),
-            kept=None if self._kept is None else self._kept[0].aged(self.time() - self._kept[1]),
+            kept=self.kept(),
             now_s=self.time(), submit=self._submit_of, open_=self._open_of,
         )  # fmt: skip
+
+    def kept(self) -> Kept | None:
+        """Return what the owner wants to be remembered, as of now; a next one may want it beyond this session."""
+        return None if self._kept is None else self._kept[0].aged(self.time() - self._kept[1])
 
     def _reshape(self, shape: Shape) -> None:
         if shape.version > self.shape.version:

@@ -121,6 +121,7 @@ class Shared(Steered):
         here = str(reached.greeting.get("node_id") or "")
         self._remote = RemoteDispatcher(post, shape, call_off=_call_off, on_shape=self._on_shape, here=here)
         self._session, pump.greeter.known = (session := welcome.session), shape
+        pump.greeter.kept = self._remote.kept
         host = next((n for n, offer in enumerate(shape.nodes) if here and offer.node_id == here), None)
         if any(offer.dimensions for offer in shape.nodes):
             self._cores = RemoteCores(session, shape, host, line, lease_s=welcome.lease_s)

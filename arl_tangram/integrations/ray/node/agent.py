@@ -88,6 +88,7 @@ class NodeAgent:
         self._shape: Shape | None = None
         self._roster: tuple[str, ...] | None = None
         self._kept: tuple[Kept, float] | None = None
+        self._pump.greeter.kept = self._kept_now
         self._tenants: dict[str, _Tenant] = {}
         self._tenancies = 0
         self._ended: dict[str, None] = {}
@@ -233,7 +234,7 @@ class NodeAgent:
     def _on_lost(self, error: TangramError) -> None:
         """The owner has given this node up, or will: end all, then offer the node anew."""
         self._is_ready = False
-        self._roster = self._kept = None
+        self._roster = None
         if self._clearing is None and self._closing is None:
             self._clearing = self._spawn(self._clear(error))
 
@@ -254,8 +255,12 @@ class NodeAgent:
                 OwnerLostError("the owner of the shared runtime was started again, without seats on GPUs")
             )
         known = None if self._roster is None else tuple(dict.fromkeys((*self._roster, *self._ending)))
-        kept = None if self._kept is None else self._kept[0].aged(self._now_s() - self._kept[1])
-        return Resume(self._shape, offer=self._offer if self._is_ready else None, sessions=known, kept=kept)
+        offer = self._offer if self._is_ready else None
+        return Resume(self._shape, offer=offer, sessions=known, kept=self._kept_now())
+
+    def _kept_now(self) -> Kept | None:
+        """Return what the owner wants to be remembered; a next one may want it beyond this session."""
+        return None if self._kept is None else self._kept[0].aged(self._now_s() - self._kept[1])
 
     def _capacity(self, name: str, capacity: int) -> None:
         """There is more or less of a dimension of the manager."""

@@ -90,6 +90,12 @@ class Memory:
         if kept.halted:
             self.halt(True)
 
+    def outlive(self, version: int) -> None:
+        """Somebody comes who remembers more than is known here, too late for that: let it count for nothing."""
+        if version > self._version:
+            self._version = version
+            self._told()
+
     def present(self) -> Kept | None:
         """Return what was told last, as of now."""
         return None if self.kept is None else self.kept.aged(asyncio.get_running_loop().time() - self._told_s)

@@ -29,12 +29,13 @@ from arl_tangram.integrations.ray.owner.endings import Endings
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.owner.keeping import NodeKeeper
 from arl_tangram.integrations.ray.owner.nodes import Node, Nodes
-from arl_tangram.integrations.ray.owner.recovering import Recovering
+from arl_tangram.integrations.ray.owner.recovering import Recovering, begin_again
 from arl_tangram.integrations.ray.owner.roster import Session, Sessions
 from arl_tangram.integrations.ray.sessions.greeting import (
     NODE,
     NotYetError,
     check_versions,
+    kept_of,
     known_of,
     not_yet_answer,
     refusal_answer,
@@ -47,6 +48,7 @@ from arl_tangram.integrations.ray.wire import (
     ClientFrame,
     Command,
     Event,
+    Kept,
     Leave,
     NodeReady,
     OwnerFrame,
@@ -115,7 +117,8 @@ class Owner:
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
         self._known: Shape | None = None
-        """What somebody knows who was cut off from an earlier owner, before there is a scheduler."""
+        self._kept: tuple[Kept, float] | None = None
+        """What those know who were cut off from an earlier owner, before there is a scheduler, and since when."""
         if restarted:
             self._recovering = self._new_recovering()
 
@@ -153,8 +156,7 @@ class Owner:
         resume = resume_of(message)
         if resume is not None:
             return self._resumed(message, resume)
-        if self._decider is None:
-            self._known = known_of(message) or self._known
+        self._learn(known_of(message), kept_of(message))
         if message["kind"] == NODE:
             return self._begin_node(message)
         await self._until_recovered()
@@ -165,6 +167,18 @@ class Owner:
         self._new_holdings(session)
         decider.remind(session.tell)
         return session
+
+    def _learn(self, known: Shape | None, kept: Kept | None) -> None:
+        """Take note of what there was with an earlier owner; of what several know, the last counts."""
+        if self._recovering is not None:
+            self._recovering.remembered(kept)
+        if self._decider is not None:
+            self._decider.memory.outlive(0 if kept is None else kept.version)
+            return
+        if known is not None and (self._known is None or known.version > self._known.version):
+            self._known = known
+        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
+            self._kept = kept, self._loop.time()
 
     def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
         """Take a session over from the owner before."""
@@ -231,9 +245,8 @@ class Owner:
             known = self._known
             decider = self._new_decider(None if known is None else self._nodes.add_lost(known))
             if known is not None:
-                decider.keep_version(known.version)
-                with decider.plenty(known.dimensions):  # so that there is of quotas what was set
-                    pass
+                kept = None if self._kept is None else self._kept[0].aged(self._loop.time() - self._kept[1])
+                begin_again(decider, known, kept)
             self._decider = self._keeper.decider = decider
             self._keeper.begun()
             decider.reshape()  # so that each node can tell another owner of all nodes
@@ -249,7 +262,7 @@ class Owner:
             self._take_over(recovering)
         except Exception:
             _logger.exception("what was held could not be taken over: it is ended, and then all begins anew")
-            self._take_over_nothing()
+            self._take_over_nothing(recovering)
 
     def _take_over(self, recovering: Recovering) -> None:
         """Let a new scheduler hold what is held."""
@@ -261,13 +274,14 @@ class Owner:
             session.tell(Roster(self._roster.clients()))
         decider.reshape()
 
-    def _take_over_nothing(self) -> None:
+    def _take_over_nothing(self, recovering: Recovering) -> None:
         """End all sessions of clients, and begin as a first owner does when the nodes have ended what these had."""
         if self._decider is not None:
             self._decider.dispatcher.stop()
             self._decider.memory.stop()
         self._decider = self._keeper.decider = None
         self._holdings.clear()
+        self._learn(*recovering.give_up())
         self._recovering = self._new_recovering()
         for session in self._roster:
             if session.kind != NODE:

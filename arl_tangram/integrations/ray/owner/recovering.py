@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ from arl_tangram.integrations.ray.owner.nodes import Nodes
 from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
 from arl_tangram.integrations.ray.owner.roster import Session
 from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape, Submit
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +70,7 @@ class Recovering:
     def client(self, session: Session, resume: Resume) -> None:
         """A client has resumed."""
         self._clients[session.name] = ResumedClient(session, resume, self._now_s())
-        self._take_kept(resume.kept)
+        self.remembered(resume.kept)
         self._take_shape(resume.shape)
         self._look()
 
@@ -79,7 +82,7 @@ class Recovering:
         if resume.sessions is not None:
             self._known.update(resume.sessions)
             self._has_roster = True
-        self._take_kept(resume.kept)
+        self.remembered(resume.kept)
         self._take_shape(resume.shape)
         self._look()
 
@@ -97,8 +100,8 @@ class Recovering:
 
     def left(self, name: str) -> None:
         """A client is silent, or has left."""
-        if (left := self._clients.pop(name, None)) is not None:
-            self._taken += [(dimension, units, left.told_s - age_s) for dimension, units, age_s in _taken_by(left)]
+        if name in self._clients:
+            self._forget(name)
         self._end_on_nodes(name)
         self._look()
 
@@ -121,6 +124,11 @@ class Recovering:
             nodes.discard(node)
         self._look()
 
+    def remembered(self, kept: Kept | None) -> None:
+        """Somebody who resumes nothing was to remember this."""
+        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
+            self._kept = kept, self._now_s()
+
     def cancel(self) -> None:
         """Wait no longer."""
         self._timer.cancel()
@@ -130,9 +138,10 @@ class Recovering:
         if shape is not None and (self._shape is None or shape.version > self._shape.version):
             self._shape = shape
 
-    def _take_kept(self, kept: Kept | None) -> None:
-        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
-            self._kept = kept, self._now_s()
+    def _forget(self, name: str) -> None:
+        """A client is gone: all that it took counts on."""
+        gone = self._clients.pop(name)
+        self._taken += [(dimension, units, gone.told_s - age_s) for dimension, units, age_s in _taken_by(gone)]
 
     def _late(self) -> None:
         """Whoever has not resumed by now has let go; nodes end what is left of it."""
@@ -182,6 +191,12 @@ class Recovering:
         gone = [(dimension, units, now_s - at_s) for dimension, units, at_s in self._taken]
         return replace(kept, charges=(*kept.charges, *gone))
 
+    def give_up(self) -> tuple[Shape | None, Kept]:
+        """Forget all clients; return what there was, and what is to be known nevertheless."""
+        for name in list(self._clients):
+            self._forget(name)
+        return self._shape, self.kept()
+
     def finish(self, decider: Decider, make: Callable[[Session], Holdings]) -> None:
         """Let a new scheduler hold what is held, and do what was said since.
 
@@ -212,6 +227,27 @@ class Recovering:
             reclaim_again(holdings, one.resume)
             for command in one.said:
                 holdings.take(command)
+
+
+def begin_again(decider: Decider, known: Shape, kept: Kept | None) -> None:
+    """Let a new scheduler go on where nobody holds anything any more, as all were cut off from the owner before.
+
+    Args:
+        decider: the scheduler.
+        known: what there was.
+        kept: what that owner wanted to be remembered.
+    """
+    decider.keep_version(known.version)
+    with decider.plenty(known.dimensions):  # so that there is of quotas what was set
+        pass
+    if kept is None:
+        return
+    dispatcher = decider.dispatcher
+    try:
+        rebuild(decider.core, [Resume(known, charges=kept.charges)], dispatcher.now_s(), dispatcher.new_id)
+        decider.memory.recall(kept, ())
+    except Exception:
+        _logger.exception("what the owner before wanted to be remembered is lost")
 
 
 def _tell_who_was_called(breakers: OwnerBreakers, rebuilt: Rebuilt, made: Sequence[Holdings]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError, OwnerLostError
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
-from arl_tangram.integrations.ray.sessions.greeting import NotYetError, greeting, read_answer
-from arl_tangram.integrations.ray.wire import Resume, Shape, Welcome
+from arl_tangram.integrations.ray.sessions.greeting import NotYetError, greeting, read_answer, with_kept
+from arl_tangram.integrations.ray.wire import Kept, Resume, Shape, Welcome
 
 PATIENCE_S = 10.0
 """For how long an answer to one greeting is waited for."""
@@ -21,6 +21,7 @@ class Greeter:
 
     Attributes:
         known: what there is, as it was told last; an owner that was started again may know of nothing.
+        kept: returns what it was to remember, as of now.
         trouble: why there was no answer last.
 
     Args:
@@ -31,6 +32,7 @@ class Greeter:
 
     def __init__(self, line: OwnerLine, about: Mapping[str, Any], now: Callable[[], float]) -> None:
         self.known: Shape | None = None
+        self.kept: Callable[[], Kept | None] = lambda: None
         self.trouble = "no answer"
         self._line = line
         self._about = about
@@ -94,7 +96,7 @@ class Greeter:
         """Send a greeting; return None if there is no answer."""
         try:
             async with asyncio.timeout(patience_s):
-                return await self._line.hello(message)
+                return await self._line.hello(with_kept(message, self.kept()))
         except (LineError, TimeoutError) as error:
             if isinstance(error, LineError) and error.for_good:
                 raise no_owner(error) from error

@@ -15,7 +15,7 @@ from typing import Any
 import arl_tangram
 from arl_tangram import errors
 from arl_tangram.errors import TangramError, VersionMismatchError
-from arl_tangram.integrations.ray.wire import WIRE_VERSION, Resume, Shape, Welcome
+from arl_tangram.integrations.ray.wire import WIRE_VERSION, Kept, Resume, Shape, Welcome
 
 CLIENT, NODE = "client", "node"
 """Who greets."""
@@ -54,7 +54,13 @@ def greeting(
         "session": session,
         "resume": None if resume is None else pickle.dumps(resume),
         "known": None if known is None else pickle.dumps(known),
+        "kept": None,
     }
+
+
+def with_kept(message: Mapping[str, Any], kept: Kept | None) -> Mapping[str, Any]:
+    """Return a greeting, whenever it is sent, with what who greets was to remember; of use as `known` is."""
+    return message if kept is None else {**message, "kept": pickle.dumps(kept)}
 
 
 def check_versions(message: Mapping[str, Any]) -> None:
@@ -81,6 +87,12 @@ def known_of(message: Mapping[str, Any]) -> Shape | None:
     """Return what a greeting of the same version knows of what there was."""
     shape: Shape | None = None if message["known"] is None else pickle.loads(message["known"])
     return shape
+
+
+def kept_of(message: Mapping[str, Any]) -> Kept | None:
+    """Return what a greeting of the same version was to remember."""
+    kept: Kept | None = None if message["kept"] is None else pickle.loads(message["kept"])
+    return kept
 
 
 def welcome_answer(welcome: Welcome) -> dict[str, Any]:
