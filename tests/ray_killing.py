@@ -111,6 +111,7 @@ class Killing:
         elif victim == "owner" and is_calm:
             self._kill_owner_of_what_is_held()
         elif not self._kill_actor(victim):
+            print(f"{victim} is dead already, or being started")
             return
         self.killed[victim] += 1
         if is_calm:

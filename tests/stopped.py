@@ -18,7 +18,9 @@ from virtual_time import VirtualLoop, run_virtually
 class StoppableLoop(VirtualLoop):
     """A loop on which what a part has begun, and what that has begun, belongs to the part.
 
-    What becomes due while its part is stopped runs when that goes on, in the order in which it became due.
+    What becomes due while its part is stopped runs when that goes on, in the order in which it became due. What is
+    called when a future is done belongs to the part that has done it, unless a task awaits it: that much may run of a
+    part that is stopped.
     """
 
     def __init__(self) -> None:

@@ -204,8 +204,9 @@ class _Limit:
         Raises:
             NoSharedRuntimeError: the cluster does not answer.
         """
+        limit = asyncio.timeout_at(self._deadline_s)
         try:
-            async with asyncio.timeout_at(self._deadline_s) as limit:
+            async with limit:
                 return cast("R", await off_loop(work))
         except TangramError:
             raise

@@ -48,6 +48,8 @@ def share(
         MissingExtraError: Ray is not installed.
         ConfigurationError: a value that is not possible, when it is opened, too: no such machine, a pool that cannot be
             opened there, or (`ConfigurationMismatchError`) another configuration under the same name.
+        NoSharedRuntimeError: when it is opened: the cluster cannot be joined, or does not answer in time.
+        VersionMismatchError: when it is opened: one of that name is of another version of the library.
         InfrastructureError: when it is opened: the actors did not start in time.
     """
     find_ray()
@@ -77,12 +79,13 @@ def connect(
         name: as it was given to `share`.
         expect: what it must have been declared with, but for `nodes`; None for anything.
         job: Ray's id of the job that has opened it; by default that of this process, else the only one that has.
-        timeout: seconds until it must be there, when it is opened, and then for its scheduler to answer.
+        timeout: seconds, when it is opened, to join the cluster (half a minute at least), then until it must be there,
+            and then for its scheduler to answer.
 
     Raises:
         MissingExtraError: Ray is not installed.
         ConfigurationError: a value that is not possible.
-        NoSharedRuntimeError: when it is opened: there is none, or there is no cluster.
+        NoSharedRuntimeError: when it is opened: there is none, or there is no cluster that answers.
         ConfigurationMismatchError: when it is opened: it is not what was expected.
         VersionMismatchError: when it is opened: it is of another version of the library.
     """

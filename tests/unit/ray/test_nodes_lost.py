@@ -39,6 +39,22 @@ def time() -> float:
     return asyncio.get_running_loop().time()
 
 
+@virtual
+async def test_nor_does_it_give_up_one_that_may_have_come_back_meanwhile() -> None:
+    async with world() as shared, shared.client() as tg:
+        await settle(200)
+        await kill_agent(shared, "b")
+        await tg._suspect(1)
+        assert shared.decider.shape.lost == (1,)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop._now_s += 70.0
+        await settle()
+        assert shared.statistics().dimensions["cpu@b"].capacity > 0
+        await asyncio.sleep(61.0)
+        assert shared.statistics().dimensions["cpu@b"].capacity == 0
+
+
 async def kill_agent(shared: SharedWorld, name: str) -> None:
     """Let an agent die as a process does: nothing of it says or does anything more."""
     host = shared.agents[name]

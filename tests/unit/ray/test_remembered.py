@@ -358,7 +358,7 @@ async def test_a_pause_that_is_asked_for_while_an_owner_begins_is_refused_in_tim
         shared.kill_owner()
         await asyncio.sleep(1.0)
         shared.start_owner()
-        with pytest.raises(OwnerLostError, match="has not heard of this client yet"):
+        with pytest.raises(OwnerLostError, match="this client is still to"):
             one.pause()
         await asyncio.sleep(3.0)
         async with asyncio.timeout(4.0):

@@ -24,12 +24,22 @@ class Steered(Calling):
     _questions: Questions
 
     def pause(self) -> None:
-        """Start nothing new from now on, in no process: calls and trajectories wait; see `Tangram.pause`."""
+        """Start nothing new from now on, in no process: calls and trajectories wait; see `Tangram.pause`.
+
+        Raises:
+            OwnerLostError: no answer. If the owner was stopped, and goes on, it may take effect nevertheless: say it,
+                or `resume()`, again.
+            LeaseLostError: this process has lost its session, and begins another.
+        """
         self._check_open()
         self._look("halt", halted=True)
 
     def resume(self) -> None:
-        """End the pause, and with it every `drain` that still waits, in all processes."""
+        """End the pause, and with it every `drain` that still waits, in all processes.
+
+        Raises:
+            OwnerLostError, LeaseLostError: as of `pause`.
+        """
         self._check_open()
         self._look("halt", halted=False)
 
@@ -50,6 +60,9 @@ class Steered(Calling):
 
         Returns:
             How many actions were ended; see `Tangram.cancel_group`.
+
+        Raises:
+            LeaseLostError, OwnerLostError: the owner does not answer.
         """
         inside, trajectory = _running_action(), trajectory_var.get()
         if inside is not None and trajectory is not None and trajectory.group == group:
@@ -66,6 +79,7 @@ class Steered(Calling):
         Raises:
             ConfigurationError: no such resource, or a capacity that it cannot have.
             NodeLostError: the node that has it is lost.
+            OwnerLostError, LeaseLostError: as of `pause`.
         """
         self._check_open()
         self._look("set_capacity", name=plain(name) if is_name(name) else name, capacity=capacity)
@@ -74,6 +88,10 @@ class Steered(Calling):
         """Return what waits, what runs, and what is used of each resource right now, by all processes.
 
         What lingers, and what waits to be tried again, is told of this process.
+
+        Raises:
+            OwnerLostError: no answer.
+            LeaseLostError: this process has lost its session, and begins another.
         """
         self._check_opened()
         everywhere = cast(Statistics, self._look("statistics"))
@@ -85,12 +103,20 @@ class Steered(Calling):
         return lingering, len(self._workshop.retrying.waiting())
 
     def report(self) -> str:
-        """Return a text: action completion times and their parts by action, utilisation by pool, of all processes."""
+        """Return a text: action completion times and their parts by action, utilisation by pool, of all processes.
+
+        Raises:
+            OwnerLostError, LeaseLostError: as of `statistics`.
+        """
         self._check_opened()
         return cast(str, self._look("report"))
 
     def figures(self) -> Figures:
-        """Return the figures of the report, of all processes; see `Tangram.figures`."""
+        """Return the figures of the report, of all processes; see `Tangram.figures`.
+
+        Raises:
+            OwnerLostError, LeaseLostError: as of `statistics`.
+        """
         self._check_opened()
         return cast(Figures, self._look("figures"))
 

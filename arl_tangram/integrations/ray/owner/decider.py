@@ -145,6 +145,8 @@ class Decider:
     def plenty(self, kept: Iterable[Dimension]) -> Generator[None]:
         """Let there be plenty while what is held is taken over: of some there may be less by now than is held.
 
+        A trace tells of that, too, as it tells of all capacities.
+
         Args:
             kept: what an earlier owner had. Afterwards there is as much of quotas and the like, as it may have been
                 set; nodes say themselves what they have, and a breaker begins anew.

@@ -165,15 +165,21 @@ class NodeKeeper:
         if self.decider is not None:
             for dimension in node.dimensions:
                 self.decider.dispatcher.pause(dimension, 2 * self._timeout_s)  # beyond when it is given up
-            give_up = self._loop.call_later(self._timeout_s, self._given_up, node, context=Context())
-            self._away[node.offer.name] = give_up
+            self._wait_for(node, self._timeout_s)
             self.decider.emptied(node)
         self._on_lost(node, error)
         if self.decider is not None:
             self.decider.reshape()
 
-    def _given_up(self, node: Node) -> None:
+    def _wait_for(self, node: Node, for_s: float) -> None:
+        due_s = self._loop.time() + for_s
+        self._away[node.offer.name] = self._loop.call_at(due_s, self._given_up, node, due_s, context=Context())
+
+    def _given_up(self, node: Node, due_s: float) -> None:
         """A node does not come back: who waits for what only it has is refused."""
+        if self._loop.time() - due_s > LATE_S:  # it may have, while this process stood still
+            self._wait_for(node, self._answer_s)
+            return
         self._away.pop(node.offer.name, None)
         assert self.decider is not None
         self.decider.given_up(node)

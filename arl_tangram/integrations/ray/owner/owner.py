@@ -407,7 +407,7 @@ class Owner:
                 raise self._closed
             if (asking := self._roster.find(session)) is None:
                 if self._recovering is not None and not self._recovering.is_ended(session):
-                    raise OwnerLostError("it was started again, and has not heard of this client yet")
+                    raise OwnerLostError("the owner of the shared runtime has begun again, and this client is still to")
                 raise self._roster.why_over(session)
             said = arguments.get("said")
             if isinstance(said, ClientFrame) and said.epoch == self._epoch:
@@ -419,7 +419,7 @@ class Owner:
                 await self._until_recovered()
             return valued(await Asking(await self._opened(), self._holdings).answer(what, arguments))
         except NotYetError as error:
-            return raised(OwnerLostError(str(error)))
+            return raised(OwnerLostError(f"the owner of the shared runtime does not answer yet: {error}"))
         except Exception as error:  # noqa: BLE001 - told to who asks
             return raised(error)
 

@@ -87,7 +87,7 @@ from arl_tangram.integrations.ray.wire.shape import (
 )
 
 WIRE_VERSION = 1
-"""Both sides must have the same; told in a greeting, which every version can read."""
+"""Both sides must have the same; told in a greeting, which every version can read. It goes up with what crosses."""
 
 __all__ = [
     "ANY_IMAGE",
