@@ -286,6 +286,18 @@ def test_what_was_settled_beyond_a_grant_is_not_free_with_it() -> None:
     assert [used(NOW_S + s) for s in (0, 9.9, 10, 59.9, 60)] == [100, 100, 50, 50, 0]
 
 
+def test_what_is_lost_has_taken_of_a_budget_what_it_took() -> None:
+    budget = Dimension(quota_calls("llm", window_s=math.inf), 9, 1, math.inf)
+    topology = Topology([Dimension(CPU, 1, 1), budget, Dimension(quota_tokens("llm"), 100, 1, 60.0)])
+    told = Told(topology)
+    for age_s in (12.0, 11.0):
+        told.runs(Demand("ask", ((0, 1), (1, 2), (2, 10)), dimensions=7), age_s=age_s, settled=[(2, 15)])
+    core, rebuilt = again(topology, told)
+    assert len(rebuilt.refused) == 1
+    assert [(held, call.submit.age_s) for held, call in rebuilt.ended] == [(0, 11.0)]
+    assert (core.free(0), core.used(1), core.used(2)) == (0, 4, 30)
+
+
 def test_a_call_has_the_key_of_a_quota_that_it_had() -> None:
     topology = Topology([Dimension(quota_calls("llm", key), 1, 1, 60.0) for key in (1, 2)])
     keys = tuple(Demand("ask", ((d, 1),), dimensions=1 << d, keys=(("llm", d),)) for d in (0, 1))

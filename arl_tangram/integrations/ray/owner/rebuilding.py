@@ -11,11 +11,12 @@ returns when it would have returned: until then, whatever runs takes none of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from arl_tangram.errors import OwnerLostError, TangramError
+from arl_tangram.integrations.ray.charges import counted
 from arl_tangram.integrations.ray.wire import HeldCall, HeldTrajectory, Open, Resume, Submit
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.scheduling.core import SchedulerCore
@@ -59,12 +60,23 @@ class Rebuilt:
         waiting: what waits, in the order in which it is to be submitted now; nothing of it was.
         refused: what is lost, all that waits for a lost trajectory included. A call that had a seat on a GPU runs
             nevertheless, with what it had beside that, until it has ended.
+        ended: calls that are lost, by the index of what their session told: what they took of rates and budgets counts.
     """
 
     ids: tuple[dict[int, int], ...]
     running: dict[int, RunningAction]
     waiting: tuple[Waiting, ...]
     refused: tuple[NotTakenOver, ...]
+    ended: tuple[tuple[int, HeldCall], ...]
+
+
+def taken_by(resume: Resume, call: HeldCall) -> Iterator[tuple[int, int, float]]:
+    """Return what a call counts for that ran and is lost, of rates and budgets and all else: see `Resume.charges`."""
+    demand = next(told.demand for told in resume.demands if told.number == call.submit.demand)
+    granted = demand if call.place is None else demand.places[call.place]
+    for dimension, units, beyond in counted(dict(granted.fixed), dict(call.settled)):
+        yield dimension, units, call.ran_s
+        yield dimension, beyond, 0.0
 
 
 def rebuild(core: SchedulerCore, held: Sequence[Resume], now_s: float, new_id: Callable[[], int]) -> Rebuilt:
@@ -101,6 +113,7 @@ class _Rebuilding:
         self._impossible: dict[int, TangramError] = {}
         self._refused: list[NotTakenOver] = []
         self._taken: list[tuple[float, int, int, int]] = []
+        self._ended: list[tuple[int, HeldCall]] = []
 
     def run(self, new_id: Callable[[], int]) -> Rebuilt:
         told = self._in_order(new_id)
@@ -128,7 +141,7 @@ class _Rebuilding:
         self._decide(self._now_s)
         self._sort_events()
         waiting = tuple(self._waiting(told))
-        return Rebuilt(tuple(self._ids), self._running, waiting, tuple(self._refused))
+        return Rebuilt(tuple(self._ids), self._running, waiting, tuple(self._refused), tuple(self._ended))
 
     def _in_order(self, new_id: Callable[[], int]) -> list[_Told]:
         """Give new ids to all, in the order in which they were submitted."""
@@ -251,6 +264,9 @@ class _Rebuilding:
         for index, resume in enumerate(self._held):
             if index not in strange:
                 charges += [(self._now_s - age_s, dimension, units) for dimension, units, age_s in resume.charges]
+        for index, call in self._ended:
+            taken_there = taken_by(self._held[index], call)
+            charges += [(self._now_s - age_s, dimension, units) for dimension, units, age_s in taken_there]
         at_s = min([charge[0] for charge in charges], default=self._now_s)
         dimensions = sorted({dimension for _, dimension, _ in charges if self._is_spent(dimension)})
         mask = sum(1 << dimension for dimension in dimensions)
@@ -301,6 +317,8 @@ class _Rebuilding:
     def _refuse(self, part: _Told, why: str) -> None:
         del self._ids[part.held][part.old]
         self._lose(part, why)
+        if isinstance(part.item, HeldCall) and self._knows(self._held[part.held]):
+            self._ended.append((part.held, part.item))
 
     def _lose(self, part: _Told, why: str) -> None:
         error = OwnerLostError(f"the owner of the shared runtime was started again, and this was lost: {why}")

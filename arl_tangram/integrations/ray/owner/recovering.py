@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 
-from arl_tangram.integrations.ray.charges import counted
 from arl_tangram.integrations.ray.owner.adopting import adopt, reclaim_again, wait_again
 from arl_tangram.integrations.ray.owner.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.owner.decider import Decider
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.owner.nodes import Nodes
-from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild
+from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild, taken_by
 from arl_tangram.integrations.ray.owner.roster import Session
 from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape, Submit
 
@@ -218,6 +217,8 @@ class Recovering:
             adopt(holdings, resume, ids, rebuilt.running, dispatcher.now_s())
         for held, local, error in rebuilt.refused:
             told[held].session.tell(CalledOff(local, error))
+        for held, call in rebuilt.ended:
+            made[held].spending.took_over(taken_by(resumed[held], call))
         decider.memory.recall(kept, rebuilt.running.values())
         if decider.breakers is not None:
             _tell_who_was_called(decider.breakers, rebuilt, made)
@@ -262,12 +263,6 @@ def _tell_who_was_called(breakers: OwnerBreakers, rebuilt: Rebuilt, made: Sequen
 
 def _taken_by(left: ResumedClient) -> Iterator[tuple[int, int, float]]:
     """Return what a client took of rates and budgets that is gone, also with calls that ran: see `Resume.charges`."""
-    resume = left.resume
-    yield from resume.charges
-    demands = {told.number: told.demand for told in resume.demands}
-    for call in resume.running:
-        demand = demands[call.submit.demand]
-        granted = demand if call.place is None else demand.places[call.place]
-        for dimension, units, beyond in counted(dict(granted.fixed), dict(call.settled)):
-            yield dimension, units, call.ran_s
-            yield dimension, beyond, 0.0
+    yield from left.resume.charges
+    for call in left.resume.running:
+        yield from taken_by(left.resume, call)
