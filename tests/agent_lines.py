@@ -12,7 +12,7 @@ from arl_tangram.integrations.ray.client.cores import RemoteCores
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.node.agent import NodeAgent
 from arl_tangram.integrations.ray.sessions.greeting import check_versions, resume_of, welcome_answer
-from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
+from arl_tangram.integrations.ray.sessions.numbering import Receiver, Sender
 from arl_tangram.integrations.ray.wire import (
     AgentCall,
     AgentReply,

@@ -18,7 +18,7 @@ double and reorder: `sessions`. `owner`, `client` and `node` know nothing of eac
                     `configuration`
     owner_actor, agent_actor
                     the actors, which only unpack, hand over, and pack; `handles`: the ways to them
-    installed       the only module that imports Ray
+    installed       the only module that imports Ray; `connection`: how this process is in a cluster
     answers         how a call at an agent ended, made into a value or an error again
     charges         what was taken of rates and budgets, in bounded memory
     pieces          folders on their way

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import importlib
 import os
 import pickle
@@ -14,9 +13,10 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 from arl_tangram.errors import ConfigurationError, MissingExtraError, NoSharedRuntimeError
+from arl_tangram.integrations.ray.connection import CONNECTING, Connection
 from arl_tangram.integrations.ray.lines import LineError
 from arl_tangram.integrations.ray.naming import NAMESPACE
 
@@ -67,7 +67,7 @@ class Library:
         connection: that was made by this library and not by the program; it ends with the last that uses it.
     """
 
-    def __init__(self, ray: Any, connection: _Connection | None = None) -> None:
+    def __init__(self, ray: Any, connection: Connection | None = None) -> None:
         self._ray = ray
         self._connection = connection
 
@@ -171,7 +171,7 @@ class Library:
 
         Idempotent.
         """
-        with _connecting:
+        with CONNECTING:
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.leave()
@@ -240,11 +240,11 @@ def connected(*, start: bool, limit_s: float | None = None) -> Library:
         NoSharedRuntimeError: there is no cluster, or it cannot be joined, or not in time.
     """
     ray = find_ray()
-    with _connecting:
-        late = _Connection.late()
+    with CONNECTING:
+        late = Connection.late()
         if late is None and ray.is_initialized():
-            return Library(ray, _Connection.join())
-        connection = _Connection(ray, None if start else "auto") if late is None else late
+            return Library(ray, Connection.join())
+        connection = Connection(ray, None if start else "auto") if late is None else late
         try:
             connection.open(None if limit_s is None else max(limit_s, LEAST_CONNECT_S))
         except Exception as error:  # of many types, by how an address is wrong
@@ -253,98 +253,8 @@ def connected(*, start: bool, limit_s: float | None = None) -> Library:
         return Library(ray, connection)
 
 
-class _Connection:
-    """A connection to Ray, on a thread of its own.
-
-    A cluster that is started for this process ends with the thread that has started it (Ray asks the kernel for that,
-    which goes by threads), so this one lives as long as the connection.
-    """
-
-    _present: ClassVar[_Connection | None] = None
-    _late: ClassVar[_Connection | None] = None
-    """One that nobody waits for any more, and that may come all the same."""
-
-    def __init__(self, ray: Any, address: str | None) -> None:
-        self._ray = ray
-        self._address = address
-        self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._over = threading.Event()
-        self._users = 0
-        self._thread = threading.Thread(target=self._run, name="arl_tangram ray connection", daemon=True)
-
-    def open(self, limit_s: float | None) -> None:
-        """Connect, for the first that uses it, or wait on for that.
-
-        Raises:
-            TimeoutError: that takes too long; it goes on.
-        """
-        if self._thread.ident is None:
-            self._thread.start()
-        if not concurrent.futures.wait([self._opened], limit_s).done:
-            _Connection._late = self
-            where = os.environ.get("RAY_ADDRESS") or "the address that `ray start` has left"
-            text = f"that at {where} did not answer within {limit_s:g} s"
-            raise TimeoutError(f"{text}; if it is dead, `ray stop` on this machine forgets it")
-        _Connection._late = None
-        self._opened.result()
-        self._users = 1
-        _Connection._present = self
-
-    @classmethod
-    def late(cls) -> _Connection | None:
-        """Return the one that nobody waits for; if it has failed meanwhile, it is forgotten."""
-        if (late := cls._late) is not None and late._opened.done() and late._opened.exception() is not None:
-            cls._late = None
-        return cls._late
-
-    @classmethod
-    def join(cls) -> _Connection | None:
-        """Use the connection of this process, unless it is the program's own."""
-        if cls._present is not None:
-            cls._present._users += 1
-        return cls._present
-
-    def leave(self) -> None:
-        """Use it no more; the last one disconnects, and ends a cluster that was started for it."""
-        self._users -= 1
-        if self._users == 0:
-            _Connection._present = None
-            self._over.set()
-            self._thread.join(_LEAVE_S)
-
-    def _run(self) -> None:
-        try:
-            self._ray.init(address=self._address, namespace=NAMESPACE)
-        except BaseException as error:  # noqa: BLE001 - raised by who waits
-            self._opened.set_exception(error)
-            return
-        self._opened.set_result(None)
-        while not self._over.wait(KEPT_S):
-            if self._is_let_go():
-                return
-        self._ray.shutdown()
-
-    def _is_let_go(self) -> bool:
-        """Disconnect if it has come late, and nobody has asked for it since."""
-        if not _connecting.acquire(blocking=False):  # somebody asks, or leaves
-            return False
-        try:
-            if _Connection._late is not self:
-                return False
-            _Connection._late = None
-            self._ray.shutdown()  # while nobody can take it for one of the program's own
-            return True
-        finally:
-            _connecting.release()
-
-
 LEAST_CONNECT_S = 30.0
 """To join a cluster, or to start one, on a busy machine."""
-KEPT_S = 60.0
-"""For how long a connection is kept at least that has come when nobody waited for it any more."""
-_LEAVE_S = 10.0
-"""For Ray to disconnect; it has no limit of its own."""
-_connecting = threading.Lock()
 _FAILED = re.compile(r"FAIL\S* serialization: (.+)")  # FAIL may be in colour
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

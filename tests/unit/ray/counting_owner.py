@@ -13,7 +13,7 @@ from arl_tangram.integrations.ray.sessions.greeting import (
     resume_of,
     welcome_answer,
 )
-from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
+from arl_tangram.integrations.ray.sessions.numbering import Receiver, Sender
 from arl_tangram.integrations.ray.wire import (
     AgentReply,
     ClientFrame,

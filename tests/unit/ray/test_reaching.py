@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arl_tangram import ConfigurationError, NoSharedRuntimeError, Tangram
-from arl_tangram.integrations.ray import installed, reaching
+from arl_tangram.integrations.ray import connection, installed, reaching
 from arl_tangram.integrations.ray.installed import connected
 from arl_tangram.integrations.ray.naming import NAMESPACE
 from arl_tangram.integrations.ray.placing import Node
@@ -142,7 +142,7 @@ async def test_a_cluster_that_does_not_answer_is_not_waited_for(
     ray.opening.clear()
     with pytest.raises(NoSharedRuntimeError, match=r"that at 10\.0\.0\.1:6379 did not answer within 0\.01 s"):
         await begin()
-    monkeypatch.setattr(installed, "KEPT_S", 0.01)
+    monkeypatch.setattr(connection, "KEPT_S", 0.01)
     ray.opening.set()
     late().join()
     assert not ray.is_up, "nobody has asked for it since"

@@ -8,7 +8,7 @@ import pytest
 
 from arl_tangram.errors import LeaseLostError
 from arl_tangram.integrations.ray.owner.roster import Session, Sessions
-from arl_tangram.integrations.ray.sessions.session import MOST_PER_FRAME
+from arl_tangram.integrations.ray.sessions.numbering import MOST_PER_FRAME
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Expired, OwnerFrame, Withdraw
 from virtual_time import turns, virtual
 

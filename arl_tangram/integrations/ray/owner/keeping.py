@@ -106,7 +106,7 @@ class NodeKeeper:
         if (greeted := self._greeted.pop(session, None)) is not None:
             greeted.set()
 
-    async def tell_clients(self) -> None:
+    async def tell_of_clients(self) -> None:
         """Let the nodes know of all clients, and one of them at least before any of these is granted anything.
 
         If none of them answers in time, they may be lost, or stand still: that holds no client up for longer.

@@ -136,7 +136,7 @@ class Owner:
                 raise session.ended
             self._roster.heard(session)  # also if it has greeted before: it counts from when it greeted last
             if session.kind != NODE and self._recovering is None:
-                await self._keeper.tell_clients()
+                await self._keeper.tell_of_clients()
         except TangramError as error:
             return refusal_answer(error)
         except NotYetError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from arl_tangram.errors import LeaseLostError, TangramError
 from arl_tangram.integrations.ray.sessions.greeting import NODE
-from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
+from arl_tangram.integrations.ray.sessions.numbering import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, OwnerFrame
 
 _MOST_ENDED = 10_000

@@ -18,7 +18,7 @@ from arl_tangram.errors import LeaseLostError, OwnerLostError, ShutdownError, Ta
 from arl_tangram.integrations.ray.lines import LineError, OwnerLine, pause_s
 from arl_tangram.integrations.ray.sessions.greeter import Greeter, no_owner
 from arl_tangram.integrations.ray.sessions.greeting import NotYetError
-from arl_tangram.integrations.ray.sessions.session import Receiver, Sender
+from arl_tangram.integrations.ray.sessions.numbering import Receiver, Sender
 from arl_tangram.integrations.ray.wire import ClientFrame, Command, Event, Leave, OwnerFrame, Resume, Welcome
 
 WINDOW = 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arl_tangram.integrations.ray.sessions.session import MOST_PER_FRAME, Receiver, Sender
+from arl_tangram.integrations.ray.sessions.numbering import MOST_PER_FRAME, Receiver, Sender
 
 STEPS = st.lists(
     st.one_of(
