@@ -25,11 +25,12 @@ from arl_tangram.integrations.ray.answers import raised, valued
 from arl_tangram.integrations.ray.configuration import refusal
 from arl_tangram.integrations.ray.owner.asking import TAKES_LONG, Asking
 from arl_tangram.integrations.ray.owner.decider import Decider
+from arl_tangram.integrations.ray.owner.earlier import Earlier
 from arl_tangram.integrations.ray.owner.endings import Endings
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.owner.keeping import NodeKeeper
 from arl_tangram.integrations.ray.owner.nodes import Node, Nodes
-from arl_tangram.integrations.ray.owner.recovering import Recovering, begin_again
+from arl_tangram.integrations.ray.owner.recovering import Recovering
 from arl_tangram.integrations.ray.owner.roster import Session, Sessions
 from arl_tangram.integrations.ray.sessions.greeting import (
     NODE,
@@ -116,9 +117,7 @@ class Owner:
         self._sessions = 0
         self._closed: ShutdownError | None = None
         self._recovering: Recovering | None = None
-        self._known: Shape | None = None
-        self._kept: tuple[Kept, float] | None = None
-        """What those know who were cut off from an earlier owner, before there is a scheduler, and since when."""
+        self._earlier = Earlier(self._loop.time)
         if restarted:
             self._recovering = self._new_recovering()
 
@@ -174,11 +173,8 @@ class Owner:
             self._recovering.remembered(kept)
         if self._decider is not None:
             self._decider.memory.outlive(0 if kept is None else kept.version)
-            return
-        if known is not None and (self._known is None or known.version > self._known.version):
-            self._known = known
-        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
-            self._kept = kept, self._loop.time()
+        else:
+            self._earlier.learn(known, kept)
 
     def _resumed(self, message: Mapping[str, Any], resume: Resume) -> Session:
         """Take a session over from the owner before."""
@@ -242,11 +238,9 @@ class Owner:
         if self._closed is not None:
             raise self._closed
         if self._decider is None:
-            known = self._known
+            known = self._earlier.shape
             decider = self._new_decider(None if known is None else self._nodes.add_lost(known))
-            if known is not None:
-                kept = None if self._kept is None else self._kept[0].aged(self._loop.time() - self._kept[1])
-                begin_again(decider, known, kept)
+            self._earlier.go_on(decider)
             self._decider = self._keeper.decider = decider
             self._keeper.begun()
             decider.reshape()  # so that each node can tell another owner of all nodes

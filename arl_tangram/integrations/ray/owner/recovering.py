@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -11,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from arl_tangram.integrations.ray.owner.adopting import adopt, reclaim_again, wait_again
 from arl_tangram.integrations.ray.owner.breaking import OwnerBreakers
 from arl_tangram.integrations.ray.owner.decider import Decider
+from arl_tangram.integrations.ray.owner.earlier import Earlier
 from arl_tangram.integrations.ray.owner.holdings import Holdings
 from arl_tangram.integrations.ray.owner.nodes import Nodes
 from arl_tangram.integrations.ray.owner.rebuilding import Rebuilt, rebuild, taken_by
 from arl_tangram.integrations.ray.owner.roster import Session
 from arl_tangram.integrations.ray.wire import CalledOff, Command, EndSession, Kept, Resume, Shape, Submit
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,21 +54,19 @@ class Recovering:
         self._on_end = on_end
         self._clients: dict[str, ResumedClient] = {}
         self._known: set[str] = set()
-        self._shape: Shape | None = None
-        self._kept: tuple[Kept, float] | None = None
         self._taken: list[tuple[int, int, float]] = []
         self._has_roster = False
         self._is_late = False
         self._ending: dict[str, set[str]] = {}
         loop = asyncio.get_running_loop()
         self._now_s = loop.time
+        self._earlier = Earlier(loop.time)
         self._timer = loop.call_later(limit_s, self._late, context=Context())
 
     def client(self, session: Session, resume: Resume) -> None:
         """A client has resumed."""
         self._clients[session.name] = ResumedClient(session, resume, self._now_s())
-        self.remembered(resume.kept)
-        self._take_shape(resume.shape)
+        self._earlier.learn(resume.shape, resume.kept)
         self._look()
 
     def node(self, session: Session, name: str, resume: Resume) -> None:
@@ -81,8 +77,7 @@ class Recovering:
         if resume.sessions is not None:
             self._known.update(resume.sessions)
             self._has_roster = True
-        self.remembered(resume.kept)
-        self._take_shape(resume.shape)
+        self._earlier.learn(resume.shape, resume.kept)
         self._look()
 
     def is_ended(self, name: str) -> bool:
@@ -114,7 +109,7 @@ class Recovering:
 
     def node_ready(self, shape: Shape | None) -> None:
         """A node is there, and nothing is left on it; it knows of other nodes."""
-        self._take_shape(shape)
+        self._earlier.learn(shape, None)
         self._look()
 
     def node_lost(self, node: str) -> None:
@@ -125,17 +120,12 @@ class Recovering:
 
     def remembered(self, kept: Kept | None) -> None:
         """Somebody who resumes nothing was to remember this."""
-        if kept is not None and (self._kept is None or kept.version > self._kept[0].version):
-            self._kept = kept, self._now_s()
+        self._earlier.learn(None, kept)
 
     def cancel(self) -> None:
         """Wait no longer."""
         self._timer.cancel()
         self.over.set()
-
-    def _take_shape(self, shape: Shape | None) -> None:
-        if shape is not None and (self._shape is None or shape.version > self._shape.version):
-            self._shape = shape
 
     def _forget(self, name: str) -> None:
         """A client is gone: all that it took counts on."""
@@ -165,7 +155,7 @@ class Recovering:
         if any(nodes & alive for nodes in self._ending.values()):
             return
         if not self._is_late:
-            expected = None if self._shape is None else {offer.name for offer in self._shape.nodes}
+            expected = None if self._earlier.shape is None else {offer.name for offer in self._earlier.shape.nodes}
             if not expected or not self._has_roster or not expected <= alive or self._missing():
                 return
         self._timer.cancel()
@@ -177,16 +167,15 @@ class Recovering:
     @property
     def is_empty(self) -> bool:
         """Whether nobody has come that knew the owner before: nobody holds anything."""
-        return self._shape is None
+        return self._earlier.shape is None
 
     def add_lost_nodes(self) -> tuple[str, ...]:
         """Let nodes that have not come back be lost ones; return the names of all in the order that sessions know."""
-        return () if self._shape is None else self._nodes.add_lost(self._shape)
+        return () if self._earlier.shape is None else self._nodes.add_lost(self._earlier.shape)
 
     def kept(self) -> Kept:
         """Return what the owner before knew beside what is held now, with what those took that are gone since."""
-        now_s = self._now_s()
-        kept = Kept(0) if self._kept is None else self._kept[0].aged(now_s - self._kept[1])
+        now_s, kept = self._now_s(), self._earlier.kept() or Kept(0)
         gone = [(dimension, units, now_s - at_s) for dimension, units, at_s in self._taken]
         return replace(kept, charges=(*kept.charges, *gone))
 
@@ -194,7 +183,8 @@ class Recovering:
         """Forget all clients; return what there was, and what is to be known nevertheless."""
         for name in list(self._clients):
             self._forget(name)
-        return self._shape, self.kept()
+        kept = self.kept()
+        return self._earlier.shape, replace(kept, version=kept.version + 1)  # it has more than others were told
 
     def finish(self, decider: Decider, make: Callable[[Session], Holdings]) -> None:
         """Let a new scheduler hold what is held, and do what was said since.
@@ -203,14 +193,14 @@ class Recovering:
             decider: the scheduler.
             make: returns what a client has, empty.
         """
-        if self._shape is not None:
-            decider.keep_version(self._shape.version)
+        if self._earlier.shape is not None:
+            decider.keep_version(self._earlier.shape.version)
         told, now_s = list(self._clients.values()), self._now_s()
         resumed = [one.resume.aged(now_s - one.told_s) for one in told]
         kept = self.kept()
-        gone = Resume(self._shape, charges=kept.charges)
+        gone = Resume(self._earlier.shape, charges=kept.charges)
         dispatcher = decider.dispatcher
-        with decider.plenty(() if self._shape is None else self._shape.dimensions):
+        with decider.plenty(() if self._earlier.shape is None else self._earlier.shape.dimensions):
             rebuilt = rebuild(decider.core, [*resumed, gone], dispatcher.now_s(), dispatcher.new_id)
         made = [make(one.session) for one in told]
         for resume, holdings, ids in zip(resumed, made, rebuilt.ids[: len(told)], strict=True):
@@ -228,27 +218,6 @@ class Recovering:
             reclaim_again(holdings, one.resume)
             for command in one.said:
                 holdings.take(command)
-
-
-def begin_again(decider: Decider, known: Shape, kept: Kept | None) -> None:
-    """Let a new scheduler go on where nobody holds anything any more, as all were cut off from the owner before.
-
-    Args:
-        decider: the scheduler.
-        known: what there was.
-        kept: what that owner wanted to be remembered.
-    """
-    decider.keep_version(known.version)
-    with decider.plenty(known.dimensions):  # so that there is of quotas what was set
-        pass
-    if kept is None:
-        return
-    dispatcher = decider.dispatcher
-    try:
-        rebuild(decider.core, [Resume(known, charges=kept.charges)], dispatcher.now_s(), dispatcher.new_id)
-        decider.memory.recall(kept, ())
-    except Exception:
-        _logger.exception("what the owner before wanted to be remembered is lost")
 
 
 def _tell_who_was_called(breakers: OwnerBreakers, rebuilt: Rebuilt, made: Sequence[Holdings]) -> None:
