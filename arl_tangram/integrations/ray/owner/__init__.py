@@ -9,5 +9,5 @@ holdings     what one client has, of `holding`: by what it has `declared`; `spen
 endings      clients that are gone, until the nodes have ended what these had
 asking       what clients ask beside their calls
 recovering   the beginning of an owner that was started again: it gathers what is held, `rebuilding` lets a new
-             scheduler hold it, and `adopting` the client; `memory`: what it knows beside that; `earlier`: of another one
+             scheduler hold it, and `adopting` the client; `memory`: what it knows beside that; `earlier`: of one before
 """
