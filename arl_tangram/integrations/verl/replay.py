@@ -11,6 +11,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from arl_tangram.errors import ConfigurationError, TangramError
 from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
+from arl_tangram.integrations.verl.failures import Failures
 from arl_tangram.integrations.verl.owning import Owned, present
 
 __all__ = ["TangramReplayBuffer", "TangramReplayBufferAsync", "sampler_options"]
@@ -57,6 +58,7 @@ class _Figures:
             batch: the rows that verl trains on.
             prompts: how many groups it has asked for.
         """
+        owned.ended({key.split("_")[0] for key in batch.keys})
         present_rollouts = {key.rsplit("_", 1)[0] for key in batch.keys}
         metrics: dict[str, float] = {
             "tangram/masked_samples": float(prompts * owned.rollouts - len(present_rollouts)),
@@ -72,6 +74,8 @@ class _Figures:
 class TangramReplayBuffer(ReplayBuffer):
     """verl's synchronous sampler, with the metrics of the runtime; by `trainer.v1.sampler.custom_sampler`.
 
+    It ends the training with an `InfrastructureError` where groups fail on and on; see `Failures`.
+
     Args:
         sampler_kwargs: `filter_groups_metric`, `sync_refill_failed_groups` and the like, as verl gives its own sampler.
         given: what verl gives to any sampler.
@@ -83,15 +87,24 @@ class TangramReplayBuffer(ReplayBuffer):
     def __init__(self, *, sampler_kwargs: Any = None, **given: Any) -> None:
         super().__init__(sampler_kwargs=sampler_kwargs, **{**given, **sampler_options(sampler_kwargs)})
         self._figures = _Figures()
+        self._failures = Failures()
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
         """Sample a batch as verl does, and add `tangram/…` to its metrics."""
+        self._failures.want(batch_size)
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        self._failures.arrived()
         return batch, _with_figures(self._figures, batch, metrics, batch_size)
+
+    def _evict_terminal_groups(self, global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
+        self._failures.failed(len(eviction_reasons[2]))
+        return super()._evict_terminal_groups(global_steps, partition_id, eviction_reasons)
 
 
 class TangramReplayBufferAsync(ReplayBufferAsync):
     """verl's sampler of the asynchronous trainers, with the metrics of the runtime.
+
+    It ends the training with an `InfrastructureError` where groups fail on and on; see `Failures`.
 
     Args:
         sampler_kwargs: `filter_groups_metric` and the like, as verl gives its own sampler.
@@ -104,11 +117,25 @@ class TangramReplayBufferAsync(ReplayBufferAsync):
     def __init__(self, *, sampler_kwargs: Any = None, **given: Any) -> None:
         super().__init__(sampler_kwargs=sampler_kwargs, **{**given, **sampler_options(sampler_kwargs)})
         self._figures = _Figures()
+        self._failures = Failures()
+
+    def wait_for_sampleable(
+        self, global_steps: int, partition_id: str, target_count: int
+    ) -> tuple[set[str], dict[str, Any]]:
+        """Wait for groups as verl does, and bound how many fail meanwhile."""
+        self._failures.want(target_count)
+        found = super().wait_for_sampleable(global_steps, partition_id, target_count)
+        self._failures.arrived()
+        return found
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
         """Sample a batch as verl does, and add `tangram/…` to its metrics."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         return batch, _with_figures(self._figures, batch, metrics, batch_size)
+
+    def _evict_terminal_groups(self, global_steps: int, partition_id: str, eviction_reasons: Any) -> Any:
+        self._failures.failed(len(eviction_reasons[2]))
+        return super()._evict_terminal_groups(global_steps, partition_id, eviction_reasons)
 
 
 def _with_figures(figures: _Figures, batch: KVBatchMeta, metrics: dict[str, Any], prompts: int) -> dict[str, Any]:
