@@ -94,7 +94,7 @@ def _check_sampler(config: Any) -> None:
         raise ConfigurationError(
             f"trainer.v1.trainer_mode={mode} needs another sampler: {_SAMPLER}.custom_sampler.name={right}"
         )
-    told = {**_UNSAID, **(_at(config, f"{_SAMPLER}.sampler_kwargs") or {})}
+    told: dict[str, Any] = {**_UNSAID, **(_at(config, f"{_SAMPLER}.sampler_kwargs") or {})}
     lines = [
         f"+{_SAMPLER}.sampler_kwargs.{key}={'null' if value is None else value}"
         for key, value in _to_tell(config, is_sync=mode == "sync").items()

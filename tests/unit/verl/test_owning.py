@@ -99,7 +99,7 @@ def test_a_runtime_that_does_not_answer_does_not_end_the_training(caplog: pytest
     assert "of 2 stale groups, some are not cancelled: it is gone" in caplog.text
     assert owner.take_cancelled() == 1
 
-    owner.runtime.wait = broken  # type: ignore[method-assign]
+    owner.runtime.wait = cast("Any", broken)  # type: ignore[method-assign]
     owner.begin("c", 3)
     owner.begin("", 4)
     await_cancelled()
