@@ -108,6 +108,7 @@ def test_workers_have_our_loop_whatever_their_tools_are(model: Path, monkeypatch
     verl_loop.AgentLoopWorker(with_loop(job), None)
 
     assert imported == [["my_models", "arl_tangram.integrations.verl.agent_loop"]]
+    assert isinstance(imported[0], list)  # what verl asks, before it imports each
     assert job.actor_rollout_ref.model.external_lib == "my_models"
     assert with_loop(config()).actor_rollout_ref.model.external_lib == imported[0][1:]
     assert verl_loop._agent_loop_registry[LOOP]["_target_"] == f"{imported[0][1]}.TangramToolAgentLoop"

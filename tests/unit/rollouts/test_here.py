@@ -105,9 +105,7 @@ async def test_one_that_was_closed_is_opened_again(connections: list[Alone]) -> 
     assert await runtime_here() is connections[1]
 
 
-async def test_what_cannot_be_opened_is_tried_again(
-    connections: list[Alone], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_cannot_be_opened_is_tried_again(connections: list[Alone], monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
     monkeypatch.setattr(here, "time", SimpleNamespace(monotonic=lambda: now_s))
     for now_s, tried_s in ((0, 3), (2, 3), (4, 5)):  # who asks soon after is told at once of what was found

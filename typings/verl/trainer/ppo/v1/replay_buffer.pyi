@@ -20,7 +20,6 @@ class ReplayBuffer:
         sync_refill_failed_groups: bool = False,
     ) -> None: ...
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]: ...
-
     def _evict_terminal_groups(
         self,
         global_steps: int,
