@@ -126,8 +126,8 @@ def _filtered(config: Any, settings: Settings) -> list[str]:
     if not is_ours or not _at(config, f"{_FILTER}.enable") or metric in {"reward", "score"}:
         return []
     text = (
-        f"{_FILTER}.metric={metric}: an answer that breaks what scores it has a score of 0 and no {metric}, which ends "
-        f"verl's training; say {_FILTER}.metric=reward"
+        f"{_FILTER}.metric={metric}: an answer that breaks what scores it has a score of 0 and may have no {metric}, "
+        f"which ends verl's training; say {_FILTER}.metric=reward, or annotate what the action returns by a TypedDict"
     )
     return [text]
 

@@ -182,7 +182,7 @@ def test_it_warns_of_filtering_by_what_a_broken_answer_has_not() -> None:
     config = changed("algorithm.filter_groups", {"enable": True, "metric": "acc"})
     config = changed(f"{SAMPLER}.sampler_kwargs", {"filter_groups_metric": "acc", "train_batch_size": 64}, config)
     (warning,) = check_job(config, Settings(POOLS), TOOLS)
-    assert warning.endswith("say algorithm.filter_groups.metric=reward")
+    assert "say algorithm.filter_groups.metric=reward, or annotate" in warning
     own = changed("reward.custom_reward_function", {"path": "their.py", "name": "compute_score"}, config)
     assert check_job(own, Settings(POOLS), TOOLS) == []
 
