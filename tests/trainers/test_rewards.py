@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,17 +46,6 @@ def exact(answer: str, ground_truth: str) -> float:
 @tangram.action(cpu=1, timeout=10)
 def seen(solution_str: str, extra_info: dict[str, Any], weight: float) -> dict[str, Any]:
     return {"score": weight, "text": solution_str, "turns": extra_info["num_turns"]}
-
-
-class Counted(TypedDict):
-    score: float
-    acc: float
-
-
-@tangram.action(cpu=1, timeout=10)
-def counted(answer: str, ground_truth: str) -> Counted:
-    right = float(int(answer) == int(ground_truth))
-    return {"score": right, "acc": right}
 
 
 @tangram.action(cpu=1, timeout=10)
@@ -235,7 +224,7 @@ async def test_what_a_function_of_the_user_cannot_score_has_0(load: Load, v1: bo
 async def test_an_answer_that_an_action_cannot_score_has_0_with_the_keys_of_the_others(
     chosen: dict[str, Any] | None, load: Load
 ) -> None:
-    rewards = load(chosen, ours(action=f"{HERE}:counted"))
+    rewards = load(chosen, ours(action="trainers.tool_actions:counted"))
     async with tangram.Tangram(FakePool()):
         good = await rewards.run_single(sample(tangram_answer="41"))
         bad = await rewards.run_single(sample(tangram_answer="I do not know"))

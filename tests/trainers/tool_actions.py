@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import arl_tangram as tangram
 
@@ -176,6 +176,20 @@ async def scored_in_sandbox() -> float:
 async def as_number(answer: str) -> float:
     """Score an answer by what it says."""
     return float(answer)
+
+
+class Counted(TypedDict):
+    """What `counted` says of an answer."""
+
+    score: float
+    acc: float
+
+
+@tangram.action(cpu=1, timeout=60)
+def counted(answer: str, ground_truth: str) -> Counted:
+    """Compare two numbers."""
+    right = float(int(answer) == int(ground_truth))
+    return {"score": right, "acc": right}
 
 
 begin = asyncio.Event()
