@@ -34,9 +34,11 @@ class TangramAgentLoopWorker(AgentLoopWorker):
 class TangramBatchAgentLoopManager(AgentLoopManager):
     """verl's manager that returns whole batches, in whose process the shared runtime lives until it is closed.
 
-    A rollout that the infrastructure broke stays in its batch, without effect on it: no token of it is trained on, and
-    its score is the mean of its group, so that its advantage is 0 and the others' is unchanged. `meta_info["timing"]`
-    has `tangram/…`.
+    A rollout that the infrastructure broke stays in its batch: no token of it is trained on, and its score is the mean
+    of its group, so that its advantage is 0 and the mean of the group is that of the others. Where verl divides
+    advantages by the deviation of the group, as it does by default, that counts the row, too: with k of them beside m
+    others, the advantages of these are larger by the root of (m + k - 1) / (m - 1). `meta_info["timing"]` has
+    `tangram/…`.
 
     Raises:
         ConfigurationError: something in the configuration is wrong.
@@ -103,13 +105,13 @@ def settled(output: DataProto, groups: Sequence[Any]) -> list[bool]:
     columns["tangram_masked"] = [float(without) for without in masked]
     for key, values in columns.items():
         beside[key] = np.array(values)
+    output.batch["response_mask"][np.flatnonzero(masked)] = 0
     if "rm_scores" not in output.batch:
         return masked
     output.meta_info["reward_extra_keys"] = list(columns)
     scores = output.batch["rm_scores"]
     totals = [float(row.sum()) for row in scores]
     for row, score in neutral_scores(totals, masked, groups).items():
-        output.batch["response_mask"][row] = 0
         last = int(output.batch["attention_mask"][row, -scores.shape[1] :].sum()) - 1
         scores[row] = 0
         scores[row, last] = score

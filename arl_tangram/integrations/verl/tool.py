@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -75,9 +74,7 @@ class TangramTool(BaseTool):
         Raises:
             ConfigurationError: something is missing; the tool and the parameters are named.
         """
-        parameters = inspect.signature(self.tool.action).parameters
-        needed = [name for name in self.tool.given if parameters[name].default is inspect.Parameter.empty]
-        if missing := [name for name in needed if name not in create_kwargs]:
+        if missing := self.tool.lacking(create_kwargs):
             raise ConfigurationError(
                 f"the tool {self.name!r} takes {', '.join(missing)} from the dataset (given:), and this sample has no "
                 f"such thing in extra_info.tools_kwargs.{self.name}.create_kwargs, which holds "
