@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_module
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop import agent_loop as verl_loop
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 from verl.utils import tensordict_utils as tu
@@ -121,6 +122,9 @@ class Runtime:
     """Stands for the shared runtime."""
 
     is_over, is_open = False, True
+
+    def figures(self) -> Any:
+        raise OwnerLostError("it does not answer")
 
 
 @pytest.fixture
@@ -280,9 +284,8 @@ def test_a_training_whose_groups_all_fail_comes_to_an_end(kind: str, queue: Queu
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_that_fail_for_a_while_are_replaced(kind: str, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[set[str]] = []
-    owned = SimpleNamespace(
-        rollouts=1, ended=ended.append, take_cancelled=lambda: 0, runtime=SimpleNamespace(figures=no_figures)
-    )
+    monkeypatch.setattr(Owned, "ended", lambda _, groups: ended.append(groups))
+    owned = Owned(Runtime(), 1)  # type: ignore[arg-type]
     monkeypatch.setattr(replay, "present", lambda: owned)
     sampler = buffer(kind, queue)
     for step in range(1, 4):
@@ -290,10 +293,15 @@ def test_groups_that_fail_for_a_while_are_replaced(kind: str, queue: Queue, monk
         queue.refill(4)
         batch, metrics = sampler.sample(1, "train", 4)
         assert queue.asked == step * 40
-        assert metrics["tangram/masked_samples"] == 0
+        ours = {name: value for name, value in metrics.items() if name.startswith("tangram/")}
+        assert ours == {"tangram/masked_samples": 0, "tangram/cancelled_groups": 0}
         assert ended[-1] == {f"group{step * 40 - number}" for number in range(4)}
         assert len(batch.keys) == 4
 
 
-def no_figures() -> Any:
-    raise OwnerLostError("none")
+def test_a_validation_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    owned = Owned(Runtime(), 4)  # type: ignore[arg-type]
+    monkeypatch.setattr(replay, "present", lambda: owned)
+    monkeypatch.setattr(Owned, "ended", None)
+    lost_one = KVBatchMeta(partition_id="val", keys=["v_0_0"], tags=[{}])
+    assert replay._with_figures(lost_one, {"theirs": 1}, 1) == {"theirs": 1}

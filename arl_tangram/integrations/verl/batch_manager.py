@@ -12,10 +12,9 @@ from verl.utils.ray_utils import auto_await
 
 from arl_tangram.integrations.ray.installed import find_ray
 from arl_tangram.integrations.ray.sharing import Shared
-from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.verl.manager import opened, with_loop
 from arl_tangram.integrations.verl.neutral import neutral_scores, reward_columns
-from arl_tangram.integrations.verl.owning import disown, off_loop
+from arl_tangram.integrations.verl.owning import disown
 
 __all__ = ["TangramAgentLoopWorker", "TangramBatchAgentLoopManager"]
 
@@ -48,7 +47,6 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self._owned = opened(config)
         try:
-            self._steps = StepMetrics()
             self.agent_loop_workers_class = find_ray().remote(TangramAgentLoopWorker)
             super().__init__(with_loop(config), *args, **kwargs)
         except BaseException:
@@ -80,7 +78,7 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
         output.meta_info["timing"] = {
             **output.meta_info["timing"],
             "tangram/masked_samples": float(sum(masked)),
-            **self._steps.since(off_loop(self.runtime.figures)),
+            **self._owned.take_figures(),
         }
         return output
 

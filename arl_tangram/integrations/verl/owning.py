@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from arl_tangram.errors import ConfigurationError, InfrastructureError, OwnerLostError, UsageError
+from arl_tangram.errors import ConfigurationError, InfrastructureError, OwnerLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.sharing import Node, Shared, share
 from arl_tangram.integrations.rollouts.addresses import find_function
 from arl_tangram.integrations.rollouts.here import close_here, open_here
+from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.verl.settings import Settings
 from arl_tangram.integrations.verl.stale import StaleGroups
 
-__all__ = ["Owned", "at_end_of_run", "disown", "off_loop", "own", "present"]
+__all__ = ["Owned", "at_end_of_run", "disown", "own", "present"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Owned:
         self.runtime = runtime
         self.rollouts = rollouts
         self._stale = StaleGroups(threshold)
+        self._steps = StepMetrics()
         self._counting = threading.Lock()
         self._cancelled = 0
 
@@ -62,6 +64,14 @@ class Owned:
         with self._counting:
             cancelled, self._cancelled = self._cancelled, 0
         return cancelled
+
+    def take_figures(self) -> dict[str, float]:
+        """Return what was used since this was asked before, as `StepMetrics` tells it; nothing if no answer comes."""
+        try:
+            return self._steps.since(_off_loop(self.runtime.figures))
+        except TangramError as error:
+            logger.warning("no figures of the shared runtime in this step: %s", error)
+            return {}
 
     def _cancel(self, groups: Sequence[str]) -> None:
         """End what the rollouts of these groups call, in all processes.
@@ -152,7 +162,7 @@ def at_end_of_run(close: Callable[[], None], module: Any) -> None:
     module.close = close_both
 
 
-def off_loop(call: Callable[[], Any]) -> Any:
+def _off_loop(call: Callable[[], Any]) -> Any:
     """Call something that blocks on a thread of its own, where no event loop runs, and block for it."""
     with ThreadPoolExecutor(1, thread_name_prefix="arl_tangram owner") as thread:
         return thread.submit(call).result()

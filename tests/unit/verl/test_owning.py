@@ -106,6 +106,14 @@ def test_a_runtime_that_does_not_answer_does_not_end_the_training(caplog: pytest
     assert "of 1 stale groups, some are not cancelled: it is closed" in caplog.text
 
 
+async def test_a_step_whose_figures_nobody_tells_has_none(caplog: pytest.LogCaptureFixture) -> None:
+    def figures() -> Any:
+        raise OwnerLostError("it is gone")
+
+    assert Owned(cast("Any", SimpleNamespace(figures=figures)), 2).take_figures() == {}
+    assert "no figures of the shared runtime in this step: it is gone" in caplog.text
+
+
 def broken(coroutine: Coroutine[Any, Any, Any]) -> None:
     coroutine.close()
     raise UsageError("it is closed")
