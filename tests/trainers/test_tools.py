@@ -203,6 +203,8 @@ def test_a_schema_says_what_may_be_null() -> None:
     schema = tool("perhaps").tool_schema.model_dump()["function"]["parameters"]["properties"]
     assert schema["text"] == {"type": "string", "description": "any. It may be null.", "enum": None, "default": None}
     assert (schema["kind"]["type"], schema["kind"]["enum"]) == ("string", ["old", "new"])
+    assert schema["either"] == {"type": "string", "description": "one.", "enum": ["a", "b"], "default": "a"}
+    assert schema["number"]["type"] == ["integer", "string", "null"]
 
 
 def test_a_column_without_a_value_is_missing_unless_it_may_be_none() -> None:

@@ -98,6 +98,8 @@ async def perhaps(
     count: int | None = None,
     sure: bool | None = None,
     kind: Literal["old", "new"] | None = None,
+    either: Literal["a"] | Literal["b"] = "a",  # noqa: PYI030 - a union of one type
+    number: int | str | None = None,
 ) -> list[str | int | bool | None]:
     """Say what was said.
 
@@ -106,6 +108,8 @@ async def perhaps(
         count: any.
         sure: any.
         kind: which.
+        either: one.
+        number: any.
     """
     return [text, count, sure, kind]
 

@@ -52,15 +52,18 @@ def verl_schema(schema: Mapping[str, Any]) -> OpenAIFunctionToolSchema:
 
 
 def _simplify(told: WholeProperty) -> None:
-    """Say in words that a parameter may be null, if else it has one type.
+    """Say in words that a parameter may be null, if it has one type otherwise.
 
     verl's parser `qwen3_coder` reads a value as the type that the schema names, and null always; what has a list of
     types it takes for Python's, so that a text like 42 would reach the action as a number.
     """
-    types = [told.type] if isinstance(told.type, str) else [name for name in told.type if name != "null"]
-    if isinstance(told.type, str) or len(types) != 1:
+    names = [told.type] if isinstance(told.type, str) else told.type
+    types = [name for name in names if name != "null"]
+    if len(types) != 1:
         return
     told.type = types[0]
+    if types == names:
+        return
     text = (told.description or "").rstrip(".")
     told.description = f"{text}. It may be null." if text else "It may be null."
     if told.enum is not None:
