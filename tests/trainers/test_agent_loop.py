@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from verl.tools.base_tool import BaseTool
 from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
+from verl.tools.schemas import OpenAIFunctionToolSchema
 
 import arl_tangram as tangram
-from arl_tangram.integrations.verl import TangramTool, TangramToolAgentLoop, function_tool
+from arl_tangram.integrations.rollouts import current_rollout
+from arl_tangram.integrations.verl import TangramTool, TangramToolAgentLoop, compute_score, function_tool
 from arl_tangram.integrations.verl.agent_loop import _Ending
 from arl_tangram.testing import FakePool, assert_idle
 from documents import ROOT
@@ -86,7 +89,29 @@ async def test_setup_and_reward_run_in_the_rollouts_sandbox(model: Path) -> None
         output = await loop.run({}, **sample(question="Why?", reward_model={"ground_truth": "42"}))
     assert tool_texts(loop, output) == ["Why?\nfirst", "Why?\nfirst\nsecond"]
     assert output.reward_score == 1.0
-    assert output.extra_fields["reward_extra_info"] == {"score": 1.0, "lines": 3.0}
+    assert output.extra_fields["reward_extra_info"] == {"score": 1.0, "tangram_error": "", "lines": 3.0}
+
+
+async def test_a_reward_worker_is_told_of_which_image_the_sandbox_was(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, Any]] = []
+    trajectory = tangram.Tangram.trajectory
+
+    def noted(self: tangram.Tangram, *, image: str | None = None, memory_gib: float = 0, **others: Any) -> Any:
+        asked.append((image, memory_gib))
+        return trajectory(self, **others)
+
+    monkeypatch.setattr(tangram.Tangram, "trajectory", noted)
+    loop = rollout_of(model, calls([("add", {"a": 1})]), tool("add"), settings={"image": "swe:1", "memory_gib": 2})
+    for own, expected in (({}, ("swe:1", 2.0)), ({"tangram": {"image": "other"}}, ("other", 2.0))):
+        async with tangram.Tangram(FakePool()):
+            output = await loop.run({}, **sample(extra_info=own))
+            extra = {**own, **output.extra_fields}  # as verl's reward managers make it
+            scored = await compute_score("toy", "", "", extra, action=f"{ACTIONS}:scored_in_sandbox")
+        assert scored["score"] == 1.0
+        assert asked == [expected, expected]
+        asked.clear()
 
 
 async def test_the_reward_sees_the_last_answer_apart_from_tool_output(model: Path) -> None:
@@ -214,6 +239,38 @@ async def test_a_setup_that_runs_for_too_long_is_not_the_models_doing(model: Pat
         with pytest.raises(tangram.SandboxStartError, match="RunTimeout"):
             await loop.run({}, **sample(session_id=0))
     assert not loop.server_manager.prompts
+
+
+async def test_a_reward_that_raises_is_the_models_doing(model: Path) -> None:
+    loop = rollout_of(model, calls(then="no number"), settings={"reward": f"{ACTIONS}:as_number"})
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample(session_id=0))  # else an answer that cannot be read would hide itself
+    assert output.reward_score == 0.0
+    assert output.extra_fields["reward_extra_info"] == {"score": 0.0, "tangram_error": "ValueError"}
+
+
+class Own(BaseTool):
+    """A tool of the user's own, which calls an action in the rollout; verl tells the model of what it raises."""
+
+    def __init__(self) -> None:
+        function = {"name": "own", "description": "x", "parameters": {"type": "object", "properties": {}}}
+        super().__init__({}, OpenAIFunctionToolSchema.model_validate({"type": "function", "function": function}))
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        rollout = current_rollout()
+        assert rollout is not None
+        await rollout.call(tool_actions.lost)
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_what_the_infrastructure_ends_in_a_tool_of_the_users_own_has_no_row(model: Path, turns: int) -> None:
+    answer = calls([("own", {})], [("add", {"a": 1})])
+    loop = rollout_of(model, answer, Own(), tool("add"), max_assistant_turns=turns + 1)
+    async with tangram.Tangram(FakePool()):
+        with pytest.raises(tangram.SandboxLostError):
+            await loop.run({}, **sample(session_id=0))
+        assert len(loop.server_manager.prompts) == 1
+        assert (await loop.run({}, **sample())).extra_fields["tangram_masked"] is True
 
 
 async def test_a_reward_that_runs_for_too_long_is_the_models_doing(model: Path) -> None:

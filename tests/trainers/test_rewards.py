@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,18 @@ import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.reward import get_custom_reward_fn, load_reward_manager
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, SandboxLostError
 from arl_tangram.integrations.verl import TangramRewardManager, compute_score
-from arl_tangram.integrations.verl.stale import StaleGroups
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.testing import FakePool
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # verl warns of each engine that is not installed
-    from arl_tangram.integrations.verl import TangramAgentLoopManager, manager
+    from arl_tangram.integrations.verl import manager
     from arl_tangram.integrations.verl.batch_manager import settled
     from arl_tangram.integrations.verl.replay import sampler_options
 
@@ -140,10 +139,8 @@ async def test_what_stands_beside_the_score_and_further_arguments_pass(load: Loa
     rewards = load(OUR_MANAGER, ours(action=f"{HERE}:seen", weight=0.5))
     async with tangram.Tangram(FakePool()):
         scored = await rewards.run_single(sample())
-    assert scored == {
-        "reward_score": 0.5,
-        "reward_extra_info": {"tangram_masked": 0.0, "score": 0.5, "text": "I print 42 so it is 41", "turns": 4},
-    }
+    told = {"score": 0.5, "text": "I print 42 so it is 41", "turns": 4}
+    assert scored == {"reward_score": 0.5, "reward_extra_info": {"tangram_masked": 0.0, "tangram_error": "", **told}}
 
 
 async def test_an_answer_that_the_loop_does_not_give_is_told() -> None:
@@ -164,6 +161,24 @@ async def test_an_action_that_needs_a_sandbox_has_one_for_the_call() -> None:
         assert runtime.statistics().trajectories == 0
     assert [each["score"] for each in scores] == [1.0, 1.0]
     assert opened == [["pytest"], ["pytest"]]
+
+
+async def test_the_sandbox_of_a_reward_is_what_the_rollout_or_the_sample_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, Any]] = []
+    trajectory = tangram.Tangram.trajectory
+
+    def noted(self: tangram.Tangram, *, image: str | None = None, memory_gib: float = 0, **others: Any) -> Any:
+        asked.append((image, memory_gib))
+        return trajectory(self, memory_gib=memory_gib, **others)
+
+    monkeypatch.setattr(tangram.Tangram, "trajectory", noted)
+    own = {"tangram": {"image": "swe:1", "memory_gib": 2.0}}
+    async with tangram.Tangram(FakePool(on_exec=lambda _: DONE)):
+        for extra_info in (own, {"tangram": {"image": "swe:1", "memory_gib": None}}, {}):
+            await compute_score("toy", "", "", extra_info, action=f"{HERE}:in_sandbox")
+        with pytest.raises(ConfigurationError, match="has the keys image and memory_gib, not 'memory'"):
+            await compute_score("toy", "", "", {"tangram": {"memory": 2}}, action=f"{HERE}:in_sandbox")
+    assert asked == [("swe:1", 2.0), ("swe:1", 0), (None, 0)]
 
 
 def lost(argv: Any) -> None:
@@ -189,13 +204,40 @@ async def test_in_the_base_worker_it_is_marked(load: Load) -> None:
     assert await rewards.run_single(sample(v1=False, tangram_masked=True)) == masked
 
 
-async def test_what_a_function_of_the_user_raises_is_no_mask(load: Load) -> None:
-    def broken(**fields: Any) -> float:
-        raise ZeroDivisionError
+@pytest.mark.parametrize("v1", [True, False])
+async def test_what_a_function_of_the_user_cannot_score_has_0(load: Load, v1: bool) -> None:
+    def broken(solution_str: str, **fields: Any) -> float:
+        return float(solution_str)  # an error that left here would be no row in the v1 trainer, which is the mask
 
-    for v1 in (True, False):
-        with pytest.raises(ZeroDivisionError):
-            await load(None, broken).run_single(sample(v1=v1))
+    async def nothing(**fields: Any) -> Any:
+        return float("nan")
+
+    for function, error in ((broken, "ValueError"), (nothing, "TypeError")):
+        scored = await load(None, function).run_single(sample(v1=v1))
+        told = {"score": 0.0, "tangram_masked": 0.0, "tangram_error": error}
+        assert scored == {"reward_score": 0.0, "reward_extra_info": told}
+
+
+@pytest.mark.parametrize("chosen", [None, OUR_MANAGER], ids=["naive", "ours"])
+async def test_an_answer_that_an_action_cannot_score_has_0_with_the_keys_of_the_others(
+    chosen: dict[str, Any] | None, load: Load
+) -> None:
+    rewards = load(chosen, ours(action="trainers.tool_actions:counted"))
+    async with tangram.Tangram(FakePool()):
+        good = await rewards.run_single(sample(tangram_answer="41"))
+        bad = await rewards.run_single(sample(tangram_answer="I do not know"))
+    assert (good["reward_score"], bad["reward_score"]) == (1.0, 0.0)
+    assert bad["reward_extra_info"]["tangram_error"] == "ValueError"
+    assert bad["reward_extra_info"]["acc"] == 0.0  # verl ends a training whose groups are filtered by what is not there
+    assert good["reward_extra_info"].keys() == bad["reward_extra_info"].keys()
+
+
+@pytest.mark.parametrize("v1", [True, False])
+async def test_a_reward_that_is_declared_in_a_wrong_way_is_no_0(load: Load, v1: bool) -> None:
+    rewards = load(OUR_MANAGER, ours(action=f"{HERE}:exact"))
+    async with tangram.Tangram(tangram.Quota("search", concurrency=1)):  # no pool of cores
+        with pytest.raises(tangram.InfeasibleError):
+            await rewards.run_single(sample(v1=v1, tangram_answer="41"))
 
 
 async def test_nothing_of_ours_runs_on_the_default_executor(load: Load) -> None:
@@ -237,7 +279,8 @@ async def test_a_file_path_reward_shares_the_runtime_of_the_process(tmp_path: Pa
     rewards = load(OUR_MANAGER, {"path": str(file), "name": "compute_score"})
     async with tangram.Tangram(FakePool()) as runtime:
         scored = await rewards.run_single(sample(tangram_answer="41"))
-        assert scored["reward_extra_info"] == {"tangram_masked": 0.0, "score": 1.0, "runtime": id(runtime)}
+        told = {"tangram_masked": 0.0, "tangram_error": "", "score": 1.0, "runtime": id(runtime)}
+        assert scored["reward_extra_info"] == told
 
 
 def batch(told: list[dict[str, Any]], scores: list[float], *, looped: list[bool]) -> DataProto:
@@ -257,7 +300,36 @@ def batch(told: list[dict[str, Any]], scores: list[float], *, looped: list[bool]
     return DataProto(batch=TensorDict(tensors, batch_size=rows), non_tensor_batch=beside)
 
 
-def test_masked_rows_of_a_batch_have_no_effect_on_their_groups() -> None:
+@pytest.mark.parametrize(("scores", "masked"), [([1.0, 0.0, 0.5, 0.0], 1), ([1.0, 0.0, 0.25, 0.5, 0.0, 0.0], 2)])
+def test_what_a_masked_row_changes_in_the_advantages_of_its_group(scores: list[float], masked: int) -> None:
+    kept = len(scores) - masked
+    looped = [place >= kept for place in range(len(scores))]
+    output = batch([{"score": score} for score in scores], scores, looped=looped)
+    settled(output, ["a"] * len(scores))
+
+    def advantages(rows: DataProto, *, by_std: bool) -> torch.Tensor:
+        group = np.array(["a"] * len(rows.batch["rm_scores"]))
+        rewards, mask = rows.batch["rm_scores"], rows.batch["response_mask"]
+        made: torch.Tensor = compute_grpo_outcome_advantage(rewards, mask, group, norm_adv_by_std_in_grpo=by_std)[0]
+        return made
+
+    alone = batch([{}] * kept, scores[:kept], looped=[False] * kept)
+    for by_std in (False, True):
+        made = advantages(output, by_std=by_std)
+        assert not made[kept:].any()
+        # What docs/limits.md says: verl divides by the deviation of all rows, which the masked ones make smaller.
+        factor = ((len(scores) - 1) / (kept - 1)) ** 0.5 if by_std else 1.0
+        torch.testing.assert_close(made[:kept], advantages(alone, by_std=by_std) * factor, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_are_scored_later_are_masked_all_the_same() -> None:
+    output = batch([{}, {}], [0.0, 0.0], looped=[False, True])
+    del output.batch["rm_scores"]
+    settled(output, ["a", "a"])
+    assert output.batch["response_mask"].sum(-1).tolist() == [3, 0]
+
+
+def test_masked_rows_of_a_batch_leave_the_means_of_their_groups() -> None:
     told = [{"score": 1.0, "acc": 1.0}, {}, {"score": 0.0, "acc": 0.0}, {"score": 0.0, "tangram_masked": 1.0}]
     output = batch(told, [1.0, 0.0, 0.0, 0.0], looped=[False, True, False, False])
 
@@ -278,22 +350,6 @@ def test_a_sampler_takes_what_verl_gives_its_own_from_sampler_kwargs() -> None:
         sampler_options({"batch": 3})
     with pytest.raises(ConfigurationError, match="filter_groups_metric needs train_batch_size"):
         sampler_options({"filter_groups_metric": "reward"})
-
-
-def test_stale_groups_are_cancelled_before_prompts_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(
-        manager.AgentLoopManagerTQ, "generate_sequences", lambda _, prompts: told.append(prompts["uid"])
-    )
-    one = TangramAgentLoopManager.__new__(TangramAgentLoopManager)
-    one._owned = SimpleNamespace(cancel=told.append)
-    one._stale = StaleGroups(1)
-
-    one.generate_sequences({"uid": ["a"], "global_steps": 1})
-    one.generate_sequences({"uid": ["v"], "global_steps": 2, "validate": True})
-    one.generate_sequences({"uid": ["b"], "global_steps": 2})
-
-    assert told == [[], ["a"], ["v"], ["a"], ["b"]]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from arl_tangram.integrations.verl import TangramTool, compute_score, function_t
 from arl_tangram.testing import FakePool
 from trainers import tool_actions
 from trainers.loops import calls, load_tools, make_loop, sample, tool_texts, tools_file
+from trainers.scripted import tool_call
 from trainers.tiny_model import write_tiny_model
 
 ACTIONS = "trainers.tool_actions"
@@ -163,6 +165,63 @@ async def test_what_a_model_says_in_verls_formats_reaches_the_body(model: Path, 
     async with tangram.Tangram(FakePool()):
         output = await loop.run({}, **sample())
     assert tool_texts(loop, output) == ["1"]
+
+
+OPTIONAL = {"text": "42", "count": "7", "sure": "true", "kind": "new"}
+
+
+@pytest.mark.parametrize("form", ["hermes", "qwen3_coder"])
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (OPTIONAL, ["42", 7, True, "new"]),
+        ({"text": "[1]"}, ["[1]", None, None, None]),
+        ({"text": "None"}, ["None", None, None, None]),
+        ({"text": "null", "count": "null", "sure": "null", "kind": "null"}, [None, None, None, None]),
+        ({}, [None, None, None, None]),
+    ],
+    ids=["values", "a list", "None", "null", "nothing"],
+)
+async def test_what_may_be_left_out_is_read_as_what_it_is(
+    model: Path, form: str, said: dict[str, str], told: list[Any]
+) -> None:
+    # The parser of the second format asks the schema what a text is, and takes it for Python's if that is a list.
+    if form == "hermes":
+        values = dict(zip(OPTIONAL, told, strict=True))
+        call = tool_call("perhaps", **{name: values[name] for name in said})
+    else:
+        given = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in said.items())
+        call = f"<tool_call>\n<function=perhaps>\n{given}</function>\n</tool_call>"
+    answers = [call, "Done."]
+    loop = make_loop(ToolAgentLoop, model, lambda _, turn: answers[turn], [tool("perhaps")], format=form)
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample())
+    assert tool_texts(loop, output) == [json.dumps(told)]
+
+
+def test_a_schema_says_what_may_be_null() -> None:
+    schema = tool("perhaps").tool_schema.model_dump()["function"]["parameters"]["properties"]
+    assert schema["text"] == {"type": "string", "description": "any. It may be null.", "enum": None, "default": None}
+    assert (schema["kind"]["type"], schema["kind"]["enum"]) == ("string", ["old", "new"])
+    assert schema["either"] == {"type": "string", "description": "one.", "enum": ["a", "b"], "default": "a"}
+    assert schema["number"]["type"] == ["integer", "string", "null"]
+
+
+def test_a_column_without_a_value_is_missing_unless_it_may_be_none() -> None:
+    # A dataset fills with None what other samples have.
+    made = tool("told", given=["secret", "size"])
+    made.check_sample({"secret": "s", "size": None})
+    with pytest.raises(tangram.ConfigurationError, match="takes secret from the dataset"):
+        made.check_sample({"secret": None})
+    tool("perhaps_told", given=["secret"]).check_sample({"secret": None})
+
+
+async def test_what_the_dataset_left_empty_is_what_the_action_has_by_default() -> None:
+    async with tangram.Tangram(FakePool()):
+        made = tool("told", given=["secret", "size"])
+        assert await call(made, {"question": "Q"}, {"secret": "s", "size": None}) == "Q s 3"
+        perhaps = tool("perhaps_told", given=["secret"])
+        assert await call(perhaps, {}, {"secret": None}) == "None"
 
 
 # What a call does.

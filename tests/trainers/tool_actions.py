@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import arl_tangram as tangram
 
@@ -83,6 +83,38 @@ async def told(question: str, secret: str, size: int = 3) -> str:
 
 
 @tangram.action(cpu=1, timeout=60)
+async def perhaps_told(secret: str | None) -> str:
+    """Say what was told, if anything.
+
+    Args:
+        secret: from the dataset.
+    """
+    return str(secret)
+
+
+@tangram.action(cpu=1, timeout=60)
+async def perhaps(
+    text: str | None = None,
+    count: int | None = None,
+    sure: bool | None = None,
+    kind: Literal["old", "new"] | None = None,
+    either: Literal["a"] | Literal["b"] = "a",  # noqa: PYI030 - a union of one type
+    number: int | str | None = None,
+) -> list[str | int | bool | None]:
+    """Say what was said.
+
+    Args:
+        text: any.
+        count: any.
+        sure: any.
+        kind: which.
+        either: one.
+        number: any.
+    """
+    return [text, count, sure, kind]
+
+
+@tangram.action(cpu=1, timeout=60)
 async def search(places: list[Place], kind: Literal["old", "new"], near: dict[str, float] | None = None) -> int:
     """Look for places.
 
@@ -136,6 +168,32 @@ async def fails(how: str) -> None:
 async def lost() -> float:
     """End as the infrastructure does."""
     raise tangram.SandboxLostError("container 0123abcd is gone")
+
+
+@tangram.action(cpu=1, timeout=60)
+async def scored_in_sandbox() -> float:
+    """Score in a sandbox."""
+    return float(bool(tangram.current_sandbox().id))
+
+
+@tangram.action(cpu=1, timeout=60)
+async def as_number(answer: str) -> float:
+    """Score an answer by what it says."""
+    return float(answer)
+
+
+class Counted(TypedDict):
+    """What `counted` says of an answer."""
+
+    score: float
+    acc: float
+
+
+@tangram.action(cpu=1, timeout=60)
+def counted(answer: str, ground_truth: str) -> Counted:
+    """Compare two numbers."""
+    right = float(int(answer) == int(ground_truth))
+    return {"score": right, "acc": right}
 
 
 begin = asyncio.Event()

@@ -9,7 +9,7 @@ from arl_tangram.integrations.rollouts.addresses import find_action, find_functi
 from arl_tangram.integrations.rollouts.here import close_here, open_here, runtime_here
 from arl_tangram.integrations.rollouts.json_schema import function_schema
 from arl_tangram.integrations.rollouts.rollout import Rollout, Used, current_rollout, use_alone
-from arl_tangram.integrations.rollouts.scoring import score
+from arl_tangram.integrations.rollouts.scoring import find_bounded, score, within_bounds
 from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.rollouts.wording import is_masked, text_of, words_for
@@ -22,6 +22,7 @@ __all__ = [
     "close_here",
     "current_rollout",
     "find_action",
+    "find_bounded",
     "find_function",
     "function_schema",
     "is_masked",
@@ -30,5 +31,6 @@ __all__ = [
     "score",
     "text_of",
     "use_alone",
+    "within_bounds",
     "words_for",
 ]

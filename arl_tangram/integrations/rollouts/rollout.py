@@ -13,11 +13,14 @@ from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.calling import Calling
 from arl_tangram.context import Invocable
 from arl_tangram.errors import (
+    BodyExitedError,
     ConfigurationError,
     InfrastructureError,
     NoTrajectoryError,
+    OutOfMemoryError,
     QueueTimeout,
     RunTimeout,
+    SandboxStartError,
     UsageError,
 )
 from arl_tangram.integrations.rollouts.tool import Tool
@@ -164,6 +167,22 @@ class Rollout:
             if (failure := infrastructure_error(error)) is not None:
                 self._fail(failure)
             raise
+
+    async def set_up(self, action: BoundAction[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Call an action that prepares the sandbox before the model's first turn, as `call` does.
+
+        Raises:
+            SandboxStartError: it ran for too long, or out of memory, or ended its process: no doing of the model, which
+                comes after it, so that the sample is to be masked.
+            TangramError: as for `call`; what else the body raises passes unchanged.
+        """
+        try:
+            await self.call(action, *args, **kwargs)
+        except (RunTimeout, OutOfMemoryError, BodyExitedError) as error:
+            name = invocable_of(action).spec.name
+            failure = SandboxStartError(f"{name}, which sets up a sandbox, failed: {type(error).__name__}: {error}")
+            self._fail(failure)
+            raise failure from error
 
     async def use(self, tool: Tool, arguments: object, given: Mapping[str, Any] = _NOTHING) -> Used:
         """Call a tool for a model, and return what the model is told.

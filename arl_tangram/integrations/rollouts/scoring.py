@@ -1,25 +1,27 @@
-"""Score an answer with an action: which fields it takes, and what its result means; it does not know verl."""
+"""Score an answer with an action: which fields it takes, and what its result or its error means."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, get_type_hints, is_typeddict
 
 from arl_tangram.action import BoundAction
 from arl_tangram.calling import Calling
-from arl_tangram.errors import BodyExitedError, ConfigurationError, OutOfMemoryError, RunTimeout
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.rollouts.addresses import find_action
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.tool import QUEUE_TIMEOUT_S, bounded
+from arl_tangram.integrations.rollouts.wording import infrastructure_error, is_own
 from arl_tangram.model.lifecycle import BodyKind
 
-# What an agent can bring about by what it wrote: if it ended a rollout without a row, that would be a way out of a 0.
-_OF_THE_ANSWER = (RunTimeout, OutOfMemoryError, BodyExitedError)
+__all__ = ["find_bounded", "has_sandbox", "score", "score_of", "scored_0", "taken_by", "within_bounds"]
 
-__all__ = ["find_bounded", "has_sandbox", "score", "score_of", "taken_by"]
+_logger = logging.getLogger(__name__)
+_told: set[tuple[str, str]] = set()  # of which action which class of error was told
 
 
 async def score(runtime: Calling | Rollout, action: BoundAction[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,21 +33,50 @@ async def score(runtime: Calling | Rollout, action: BoundAction[..., Any], field
         fields: what can be asked for, such as `solution_str` and `ground_truth`.
 
     Returns:
-        `score`, a float, and whatever else the action has put beside it. An answer that is not scored in time, or that
-        breaks the process of what scores it, has 0 and the name of the error as `tangram_error`.
+        `score`, a float, `tangram_error`, a text, and whatever else the action has put beside it. Whatever the body
+        does wrong, the answer has 0 and the class of the error as `tangram_error`, which is empty otherwise: an agent
+        can bring about an error of what scores it, and must not escape a low reward by that. What else the action
+        returns is then 0 or None, if its return annotation is a TypedDict, which says what that is.
 
     Raises:
         ConfigurationError: it asks for a field that there is not.
-        TypeError: it returns something else.
-        InfrastructureError: the infrastructure failed; what the body raises passes unchanged.
+        InfrastructureError: the infrastructure failed.
+        TangramError: something is declared or used in a wrong way, such as a cost that no pool can meet.
     """
     given = taken_by(action, fields)
     call = runtime.call if isinstance(runtime, Rollout) else runtime.run
+    name = action.spec.name
     try:
-        result = await call(action, **given)
-    except _OF_THE_ANSWER as error:
-        return {"score": 0.0, "tangram_error": type(error).__name__}
-    return score_of(result, action.spec.name)
+        scored = score_of(await call(action, **given), name)
+    except Exception as error:
+        if infrastructure_error(error) is not None or not is_own(error):
+            raise
+        return _declared(action) | scored_0(error, name)
+    return {"score": scored["score"], "tangram_error": "", **scored}
+
+
+def scored_0(error: Exception, name: str) -> dict[str, Any]:
+    """Return the score of an answer that what scores it could not take, and log why, once for each class of error.
+
+    Args:
+        error: what it raised.
+        name: what it is called in the log.
+    """
+    kind = type(error).__name__
+    if (name, kind) not in _told:
+        _told.add((name, kind))
+        _logger.warning("%s raised %s, for which an answer scores 0", name, kind, exc_info=error)
+    return {"score": 0.0, "tangram_error": kind}
+
+
+def _declared(action: BoundAction[..., Any]) -> dict[str, Any]:
+    """Return what an action says that it returns, with 0 for numbers and None for all else; nothing if it does not."""
+    try:
+        returned = get_type_hints(action).get("return")
+        named = get_type_hints(returned) if returned is not None and is_typeddict(returned) else {}
+    except Exception:  # noqa: BLE001 - names that only a type checker sees
+        return {}
+    return {key: 0.0 if hint in {float, int, bool} else None for key, hint in named.items()}
 
 
 @cache
@@ -112,7 +143,7 @@ def score_of(result: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, int | float) and getattr(value, "ndim", None) == 0:
         value = value.item()  # a number of numpy or torch
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{name} as a reward returns a finite number, or a mapping with one as 'score', not {value!r}")
+        raise TypeError(f"{name} returns a finite number as a score, or a mapping with one as 'score', not {value!r}")
     return {**beside, "score": float(value)}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.errors import ConfigurationError, DefinitionError, UsageError
@@ -32,6 +34,7 @@ class Tool:
     schema: dict[str, Any]
     given: tuple[str, ...]
     _parameters: Parameters = field(repr=False)
+    _nullable: frozenset[str] = field(repr=False)  # of `given`: what may be None
 
     @classmethod
     def declare(
@@ -75,20 +78,43 @@ class Tool:
             parameters = parameters_of(found, name=name, without=left_out)
         except DefinitionError as error:
             raise DefinitionError(f"{where}: {error}") from None
-        return cls(bounded(found, timeout_s, queue_timeout_s), parameters.name, parameters.schema, left_out, parameters)
+        hints = get_type_hints(found)
+        nullable = frozenset(each for each in left_out if each not in hints or takes_none(hints[each]))
+        in_bounds = bounded(found, timeout_s, queue_timeout_s)
+        return cls(in_bounds, parameters.name, parameters.schema, left_out, parameters, nullable)
 
     def arguments(self, said: object, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call.
 
         Args:
             said: what the model gives, from JSON.
-            given: the rest; what the tool does not take is left out.
+            given: the rest; what the tool does not take is left out, and None where the action takes no None: a dataset
+                fills with that what a row does not have.
 
         Raises:
             ArgumentsError: what the model gives does not fit.
         """
         read = self._parameters.read(said)
-        return read | {name: given[name] for name in self.given if name in given}
+        return read | {name: given[name] for name in self.given if self._has(given, name)}
+
+    def lacking(self, given: Mapping[str, Any]) -> list[str]:
+        """Return which of the parameters that the model does not give are missing, and have no default."""
+        parameters = inspect.signature(self.action).parameters
+        needed = [name for name in self.given if parameters[name].default is inspect.Parameter.empty]
+        return [name for name in needed if not self._has(given, name)]
+
+    def _has(self, given: Mapping[str, Any], name: str) -> bool:
+        return name in given and (given[name] is not None or name in self._nullable)
+
+
+def takes_none(annotation: Any) -> bool:
+    """Return whether an annotation admits None, or says nothing of it."""
+    annotation = getattr(annotation, "__value__", annotation)  # of a name that `type` declares
+    if get_origin(annotation) in {Union, UnionType}:
+        return any(takes_none(member) for member in get_args(annotation))
+    if get_origin(annotation) is Literal:
+        return None in get_args(annotation)
+    return annotation in {Any, object, None, NoneType}
 
 
 def bounded(action: Any, timeout_s: float, queue_timeout_s: float) -> BoundAction[..., Any]:

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from arl_tangram.integrations.rollouts.here import runtime_here
@@ -75,7 +76,8 @@ def _cancelled(
     either: list[concurrent.futures.Future[Any]] = [cancel, played]
     concurrent.futures.wait(either, return_when=concurrent.futures.FIRST_COMPLETED)
     if not played.done():
-        cancel.result()()
+        with suppress(RuntimeError):  # its loop has closed since: it is over
+            cancel.result()()
 
 
 def columns_of(episodes: Sequence[Episode]) -> dict[str, Any]:

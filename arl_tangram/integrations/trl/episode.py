@@ -134,7 +134,7 @@ async def play(prompt: Sequence[Message], plan: Plan, chat: Chat, turns: Turns, 
         try:
             if plan.setup is not None:
                 with turns.away():
-                    await rollout.call(plan.setup, **taken_by(plan.setup, {"prompt": prompt}))
+                    await rollout.set_up(plan.setup, **taken_by(plan.setup, {"prompt": prompt}))
             await _converse(episode, plan, chat, turns, rollout)
         except Exception as error:
             if not is_masked(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 from arl_tangram.action import BoundAction, invocable_of
@@ -34,13 +35,23 @@ class RewardFunction(Protocol):
 
 
 def batch_reward(
-    action: BoundAction[..., Any] | str, *, name: str | None = None, prefix: str = "tangram", runtime: str = "tangram"
+    action: BoundAction[..., Any] | str,
+    *,
+    name: str | None = None,
+    prefix: str = "tangram",
+    runtime: str = "tangram",
+    image: str | None = None,
+    memory_gib: float = 0,
 ) -> RewardFunction:
     """Return a reward function for `GRPOTrainer(reward_funcs=…)` that scores each sample with one call of an action.
 
     The action gets those fields that its signature names: the columns of the dataset, `prompt`, `completion`,
     `completion_ids`, and `tangram_answer`, the text of the model's last turn. It returns a number, or a mapping with
-    one as `score`. A call that ran for too long or out of memory scores 0; what else its body raises ends the training.
+    one as `score`. An answer whose call raised something, ran for too long or out of memory, or returned no score, has
+    0, and the log says why, once for each class of error.
+
+    An asynchronous action that costs cores has a new sandbox for its call: that of the rollout is gone by then, with
+    the files in it.
 
     A sample whose call or whose rollout failed because of the infrastructure has no reward: TRL leaves it out of its
     group's baseline and does not train on it. `<prefix>/…` in TRL's log tells of the calls of each step, and
@@ -52,6 +63,8 @@ def batch_reward(
         name: what TRL calls it in its log; by default the name of the action's function.
         prefix: begins the names of the numbers in the log.
         runtime: the name of the shared runtime that is used where this process has opened none.
+        image: of the sandbox of each call, as for `tangram.trajectory`.
+        memory_gib: of the sandbox of each call, as for `tangram.trajectory`.
 
     Raises:
         ConfigurationError: no such action, or one without a `timeout`.
@@ -71,7 +84,8 @@ def batch_reward(
         rows = _rows(prompts, completions, completion_ids, columns)
         taken = [taken_by(bounded, row) for row in rows]
         here = await runtime_here(runtime)
-        scores = await _score_all(here, bounded, rows, taken)
+        sandbox = partial(Rollout, here, image=image, memory_gib=memory_gib) if has_sandbox(bounded) else None
+        scores = await _score_all(here, bounded, rows, taken, sandbox)
         log = columns.get("log_metric")
         if log is not None:
             await _log(log, here, metrics, prefix, scores)
@@ -109,6 +123,7 @@ async def _score_all(
     action: BoundAction[..., Any],
     rows: Sequence[Mapping[str, Any]],
     taken: Sequence[Mapping[str, Any]],
+    sandbox: Callable[[], Rollout] | None,
 ) -> list[dict[str, Any] | None]:
     """Score the samples, all at once; None where the infrastructure failed.
 
@@ -120,9 +135,9 @@ async def _score_all(
         if row.get("tangram_masked"):
             return None
         try:
-            if not has_sandbox(action):
+            if sandbox is None:
                 return await score(runtime, action, fields)
-            async with Rollout(runtime) as rollout:
+            async with sandbox() as rollout:
                 return await score(rollout, action, fields)
         except Exception as error:
             if not is_masked(error):

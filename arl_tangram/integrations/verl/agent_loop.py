@@ -9,15 +9,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
-from arl_tangram.errors import (
-    BodyExitedError,
-    ConfigurationError,
-    InfrastructureError,
-    OutOfMemoryError,
-    RunTimeout,
-    SandboxStartError,
-    TangramError,
-)
+from arl_tangram.errors import ConfigurationError, InfrastructureError, TangramError
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.scoring import find_bounded, score, taken_by
@@ -36,7 +28,7 @@ class TangramToolAgentLoop(ToolAgentLoop):
     trajectory has the `uid` of its sample as its group.
 
     `extra_fields` of what it returns has `tangram_answer`, the last turn of the model as text, `tangram_tools`, the
-    calls and failures of each tool, and `tangram_masked`.
+    calls and failures of each tool, `tangram`, the image and memory of its sandbox, and `tangram_masked`.
 
     A rollout that the infrastructure ends, and not what the model did, stops at once. In verl's v1 trainer its error
     leaves the loop, so that it has no row; elsewhere, where the error would end the whole batch, it is one masked row.
@@ -78,9 +70,12 @@ class TangramToolAgentLoop(ToolAgentLoop):
                 memory_gib=settings.memory_gib,
                 deadline_s=settings.deadline_s,
             ) as rollout:
+                rollout.on_failure(ending.end)  # also in tools that are not ours, whose errors verl tells the model
                 if settings.setup is not None:
-                    await self._set_up(rollout, settings.setup, kwargs)
+                    setup = find_bounded(settings.setup, where="tangram.setup")
+                    await rollout.set_up(setup, **taken_by(setup, _fields(kwargs, {})))
                 output = await ending.of(asyncio.create_task(super().run(sampling_params, priority, **kwargs)))
+                output.extra_fields["tangram"] = {"image": settings.image, "memory_gib": settings.memory_gib}
                 output.extra_fields["tangram_masked"] = False
                 output.extra_fields["tangram_answer"] = self._last_turn(output)
                 output.extra_fields["tangram_tools"] = uses.counts
@@ -95,18 +90,6 @@ class TangramToolAgentLoop(ToolAgentLoop):
             return await masked_output(self, messages, fields, logprobs=bool(sampling_params.get("logprobs")))
         finally:
             uses_var.reset(outer)
-
-    async def _set_up(self, rollout: Rollout, address: str, sample: Mapping[str, Any]) -> None:
-        """Let an action prepare the sandbox.
-
-        Raises:
-            SandboxStartError: it ran for too long, or ended its process: no doing of the model, which comes after it.
-        """
-        action = find_bounded(address, where="tangram.setup")
-        try:
-            await rollout.call(action, **taken_by(action, _fields(sample, {})))
-        except (RunTimeout, OutOfMemoryError, BodyExitedError) as error:
-            raise SandboxStartError(f"tangram.setup={address} failed: {type(error).__name__}: {error}") from error
 
     async def _reward(self, rollout: Rollout, address: str, sample: Mapping[str, Any], output: AgentLoopOutput) -> None:
         """Let an action score the rollout in its sandbox; the time of the rollout is not that of its reward."""

@@ -12,10 +12,9 @@ from verl.utils.ray_utils import auto_await
 
 from arl_tangram.integrations.ray.installed import find_ray
 from arl_tangram.integrations.ray.sharing import Shared
-from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
-from arl_tangram.integrations.verl.manager import opened
+from arl_tangram.integrations.verl.manager import opened, with_loop
 from arl_tangram.integrations.verl.neutral import neutral_scores, reward_columns
-from arl_tangram.integrations.verl.owning import disown, off_loop
+from arl_tangram.integrations.verl.owning import disown
 
 __all__ = ["TangramAgentLoopWorker", "TangramBatchAgentLoopManager"]
 
@@ -34,9 +33,11 @@ class TangramAgentLoopWorker(AgentLoopWorker):
 class TangramBatchAgentLoopManager(AgentLoopManager):
     """verl's manager that returns whole batches, in whose process the shared runtime lives until it is closed.
 
-    A rollout that the infrastructure broke stays in its batch, without effect on it: no token of it is trained on, and
-    its score is the mean of its group, so that its advantage is 0 and the others' is unchanged. `meta_info["timing"]`
-    has `tangram/…`.
+    A rollout that the infrastructure broke stays in its batch: no token of it is trained on, and its score is the mean
+    of its group, so that its advantage is 0 and the mean of the group is that of the others. Where verl divides
+    advantages by the deviation of the group, as it does by default, that counts the row, too: with k of them beside m
+    others, the advantages of these are larger by the root of (m + k - 1) / (m - 1). `meta_info["timing"]` has
+    `tangram/…`.
 
     Raises:
         ConfigurationError: something in the configuration is wrong.
@@ -45,9 +46,19 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self._owned = opened(config)
-        self._steps = StepMetrics()
-        self.agent_loop_workers_class = find_ray().remote(TangramAgentLoopWorker)
-        super().__init__(config, *args, **kwargs)
+        try:
+            self.agent_loop_workers_class = find_ray().remote(TangramAgentLoopWorker)
+            super().__init__(with_loop(config), *args, **kwargs)
+        except BaseException:
+            disown()  # nobody has this object, whose `close()` would do so
+            raise
+
+    async def _init_agent_loop_workers(self) -> None:
+        try:
+            await super()._init_agent_loop_workers()
+        except BaseException:
+            disown()  # as above: `create` does not return it
+            raise
 
     @property
     def runtime(self) -> Shared:
@@ -56,13 +67,18 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
 
     @auto_await
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """Play a batch of rollouts, and make those neutral that the infrastructure broke."""
+        """Play a batch of rollouts, and make those neutral that the infrastructure broke.
+
+        Raises:
+            OwnerLostError: the runtime is gone for good: all rollouts would be masked.
+        """
+        self._owned.check()
         output: DataProto = await super().generate_sequences(prompts)
         masked = settled(output, _groups(prompts, len(output)))
         output.meta_info["timing"] = {
             **output.meta_info["timing"],
             "tangram/masked_samples": float(sum(masked)),
-            **self._steps.since(off_loop(self.runtime.figures)),
+            **self._owned.take_figures(),
         }
         return output
 
@@ -87,13 +103,13 @@ def settled(output: DataProto, groups: Sequence[Any]) -> list[bool]:
     columns["tangram_masked"] = [float(without) for without in masked]
     for key, values in columns.items():
         beside[key] = np.array(values)
+    output.batch["response_mask"][np.flatnonzero(masked)] = 0
     if "rm_scores" not in output.batch:
         return masked
     output.meta_info["reward_extra_keys"] = list(columns)
     scores = output.batch["rm_scores"]
     totals = [float(row.sum()) for row in scores]
     for row, score in neutral_scores(totals, masked, groups).items():
-        output.batch["response_mask"][row] = 0
         last = int(output.batch["attention_mask"][row, -scores.shape[1] :].sum()) - 1
         scores[row] = 0
         scores[row, last] = score

@@ -1,4 +1,4 @@
-"""What a rollout that does not count is given so that its group is as if it were not there; pure."""
+"""What a rollout that does not count is given so that the mean of its group is that of the others; pure."""
 
 from __future__ import annotations
 

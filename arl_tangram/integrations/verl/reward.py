@@ -16,8 +16,9 @@ from verl.utils.reward_score import default_compute_score
 from arl_tangram.calling import Calling
 from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
-from arl_tangram.integrations.rollouts.scoring import find_bounded, has_sandbox, score, score_of
-from arl_tangram.integrations.rollouts.wording import is_masked
+from arl_tangram.integrations.rollouts.scoring import find_bounded, has_sandbox, score, score_of, scored_0
+from arl_tangram.integrations.rollouts.wording import infrastructure_error, is_own
+from arl_tangram.integrations.verl.settings import Settings, read_sample
 from arl_tangram.managers.threads import BodyThreads
 
 __all__ = ["MASKED", "TangramRewardManager", "compute_score"]
@@ -26,6 +27,7 @@ MASKED: Mapping[str, float] = {"score": 0.0, "tangram_masked": 1.0}
 """What a rollout that does not count is scored with by verl's base worker, which has no way to leave it out."""
 
 _THREADS = 32
+_FUNCTION = "the reward function"
 
 
 async def compute_score(
@@ -43,7 +45,9 @@ async def compute_score(
     The action gets those of these fields that its signature names: `answer` (the last turn of the model, without what
     tools have printed; only from the loop `tangram_tool_agent`), `solution_str` (the whole response, with what tools
     have printed), `ground_truth`, `data_source`, `extra_info`, and further ones of `reward_kwargs`. An asynchronous
-    action that costs cores has a sandbox for this call, of the sample's image.
+    action that costs cores has a sandbox for this call, with the image and memory that the rollout had in the loop
+    `tangram_tool_agent`, and in others with those that the sample names. Whatever it raises, the answer has 0; see
+    `score`.
 
     Args:
         data_source: where the sample is from.
@@ -58,6 +62,7 @@ async def compute_score(
         ConfigurationError: the address leads nowhere, or the action has no `timeout` or asks for a field that there is
             not.
         NoSharedRuntimeError: nobody has opened the runtime.
+        TangramError: the action is declared in a way that cannot work, such as a cost that no pool can meet.
         InfrastructureError: the infrastructure failed, and the answer is not to be counted.
     """
     extra = dict(extra_info or {})
@@ -81,9 +86,9 @@ async def compute_score(
 
 
 def _sandbox(runtime: Calling, extra: Mapping[str, Any]) -> Rollout:
-    """Return a rollout for one call, with the image and memory that the sample names."""
-    own: Mapping[str, Any] = extra.get("tangram") or {}
-    return Rollout(runtime, image=own.get("image"), memory_gib=own.get("memory_gib") or 0)
+    """Return a rollout for one call, with the image and memory of the rollout, or else those that the sample names."""
+    settings = read_sample(extra, Settings(pools=""))
+    return Rollout(runtime, image=settings.image, memory_gib=settings.memory_gib)
 
 
 class TangramRewardManager(RewardManagerBase):
@@ -117,11 +122,12 @@ class TangramRewardManager(RewardManagerBase):
         """Score the last sequence of one rollout.
 
         Returns:
-            `reward_score`, and `reward_extra_info` with the score, `tangram_masked` and what the function returned.
+            `reward_score`, and `reward_extra_info` with the score, `tangram_masked`, `tangram_error` and what the
+            function returned. If it raised something, or returned no score, that is 0, and `tangram_error` says why.
 
         Raises:
-            InfrastructureError: in the v1 trainer; what the function raises passes unchanged.
-            TypeError: the function returns neither a number nor a mapping with `score`.
+            InfrastructureError: in the v1 trainer.
+            TangramError: something is declared or used in a wrong way.
         """
         item = data[-1:][0]
         beside = item.non_tensor_batch
@@ -138,12 +144,15 @@ class TangramRewardManager(RewardManagerBase):
             **self._router,
         }
         try:
-            result = await self._called(given)
+            scored = {"tangram_error": "", **score_of(await self._called(given), _FUNCTION)}
         except Exception as error:
-            if "session_id" in beside or not is_masked(error):
+            if infrastructure_error(error) is None and is_own(error):
+                scored = scored_0(error, _FUNCTION)
+            elif infrastructure_error(error) is not None and "session_id" not in beside:
+                return _answer(MASKED)
+            else:
                 raise
-            return _answer(MASKED)
-        return _answer({"tangram_masked": 0.0, **score_of(result, "the reward function")})
+        return _answer({"tangram_masked": 0.0, **scored})
 
     def close(self) -> None:
         """End its threads once what runs there has ended; verl never does, as its workers end with the job."""

@@ -45,4 +45,26 @@ class WholeToolSchema(OpenAIFunctionToolSchema):
 
 def verl_schema(schema: Mapping[str, Any]) -> OpenAIFunctionToolSchema:
     """Return what verl takes for the schema of a tool in the form of OpenAI; nothing of it is lost."""
-    return WholeToolSchema.model_validate(schema)
+    whole = WholeToolSchema.model_validate(schema)
+    for told in whole.function.parameters.properties.values():
+        _simplify(told)
+    return whole
+
+
+def _simplify(told: WholeProperty) -> None:
+    """Say in words that a parameter may be null, if it has one type otherwise.
+
+    verl's parser `qwen3_coder` reads a value as the type that the schema names, and null always; what has a list of
+    types it takes for Python's, so that a text like 42 would reach the action as a number.
+    """
+    names = [told.type] if isinstance(told.type, str) else told.type
+    types = [name for name in names if name != "null"]
+    if len(types) != 1:
+        return
+    told.type = types[0]
+    if types == names:
+        return
+    text = (told.description or "").rstrip(".")
+    told.description = f"{text}. It may be null." if text else "It may be null."
+    if told.enum is not None:
+        told.enum = [value for value in told.enum if value is not None]

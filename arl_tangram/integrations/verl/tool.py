@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +39,8 @@ class TangramTool(BaseTool):
             - `queue_timeout_s`: seconds that it may wait to run, 600 if neither this nor the action says so;
             - `given`: a list of parameters that come from the dataset and not from the model: from
               `extra_info.tools_kwargs.<name>.create_kwargs` of the sample;
-            - `runtime`: the name of the shared runtime; that of the trainer's `tangram.name` if there is none.
+            - `runtime`: the name of the shared runtime; if there is none, that of the trainer's `tangram.name` in our
+              loop, and "tangram" in verl's own.
         tool_schema: what stands under `tool_schema:` there; made from the action's signature if there is nothing.
 
     Raises:
@@ -75,9 +75,7 @@ class TangramTool(BaseTool):
         Raises:
             ConfigurationError: something is missing; the tool and the parameters are named.
         """
-        parameters = inspect.signature(self.tool.action).parameters
-        needed = [name for name in self.tool.given if parameters[name].default is inspect.Parameter.empty]
-        if missing := [name for name in needed if name not in create_kwargs]:
+        if missing := self.tool.lacking(create_kwargs):
             raise ConfigurationError(
                 f"the tool {self.name!r} takes {', '.join(missing)} from the dataset (given:), and this sample has no "
                 f"such thing in extra_info.tools_kwargs.{self.name}.create_kwargs, which holds "

@@ -16,6 +16,7 @@ from arl_tangram import (
     QueueTimeout,
     RunTimeout,
     SandboxLostError,
+    SandboxStartError,
     Tangram,
     UsageError,
 )
@@ -105,6 +106,37 @@ async def test_own_failures_are_texts_and_the_rollout_goes_on() -> None:
 
 
 @virtual
+@pytest.mark.parametrize(
+    ("for_s", "error"),
+    [(1000, None), (0, tangram.OutOfMemoryError("1 GiB")), (0, tangram.BodyExitedError("gone", exit_code=1))],
+    ids=["slow", "memory", "exit"],
+)
+async def test_a_set_up_that_breaks_is_not_the_models_doing(for_s: float, error: Exception | None) -> None:
+    @tangram.action(cpu=1, timeout=10)
+    async def prepare() -> None:
+        await asyncio.sleep(for_s)
+        if error is not None:
+            raise error
+
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        with pytest.raises(SandboxStartError, match="prepare, which sets up a sandbox, failed: ") as told:
+            await rollout.set_up(prepare)
+        assert rollout.failure is told.value
+        with pytest.raises(SandboxStartError):
+            await rollout.use(WRITE, {"text": "x"})
+
+
+@virtual
+async def test_a_set_up_has_the_sandbox_of_the_rollout_and_its_own_errors() -> None:
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        await rollout.set_up(here.write, text="a")
+        assert (await rollout.use(WRITE, {"text": "b"})).text == "fake-1:ab"
+        with pytest.raises(KeyError):
+            await rollout.set_up(here.fail, "a bug")
+        assert rollout.failure is None
+
+
+@virtual
 async def test_a_failure_of_the_infrastructure_is_kept_told_once_and_raised_again() -> None:
     told: list[InfrastructureError] = []
     async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
@@ -145,15 +177,15 @@ async def test_a_sandbox_that_cannot_be_had_is_a_failure_of_all_calls_that_wait_
 
             async def create_sandbox(**_: object) -> None:
                 await asyncio.sleep(1)
-                raise tangram.SandboxStartError("no image")
+                raise SandboxStartError("no image")
 
             made.create_sandbox = create_sandbox  # type: ignore[assignment,method-assign]
             return made
 
     async with Tangram(Broken()) as tg, Rollout(tg) as rollout:
         told = await asyncio.gather(*(rollout.use(WRITE, {"text": "x"}) for _ in range(2)), return_exceptions=True)
-        assert [type(error) for error in told] == [tangram.SandboxStartError] * 2
-        assert isinstance(rollout.failure, tangram.SandboxStartError)
+        assert [type(error) for error in told] == [SandboxStartError] * 2
+        assert isinstance(rollout.failure, SandboxStartError)
 
 
 @virtual

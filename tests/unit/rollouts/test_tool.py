@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal, Optional
 
 import pytest
 
+import arl_tangram as tangram
 from arl_tangram import ArgumentsError, ConfigurationError, DefinitionError, Tangram
 from arl_tangram.integrations.rollouts import Tool
 from arl_tangram.testing import FakePool
@@ -62,3 +63,24 @@ async def test_a_bound_action_stays_bound() -> None:
     async with Tangram(FakePool()):
         assert await tool.action(more="you") == "hello you"
     assert tool.action.spec.timeout == 9
+
+
+@tangram.action(cpu=1, timeout=5)
+async def many(
+    text: str,
+    number: int | None,
+    either: Optional[str],  # noqa: UP045
+    one: Literal["a", None],  # noqa: PYI061
+    told: Annotated[str | None, "any"],
+    anything: Any,
+    default: str = "x",
+) -> None:
+    """Take many."""
+
+
+def test_none_in_a_dataset_is_a_value_only_where_the_action_takes_none() -> None:
+    names = ["text", "number", "either", "one", "told", "anything", "default"]
+    tool = Tool.declare(many, given=names)
+    assert tool.lacking(dict.fromkeys(names)) == ["text"]
+    assert tool.arguments({}, dict.fromkeys(names)) == dict.fromkeys(names[1:-1])
+    assert tool.lacking({"text": ""}) == names[1:-1]

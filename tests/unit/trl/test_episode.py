@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram.integrations.rollouts import Tool
-from arl_tangram.integrations.trl.batch import columns_of, play_all
+from arl_tangram.integrations.trl.batch import _cancelled, columns_of, play_all
 from arl_tangram.integrations.trl.episode import Episode, Plan
 from arl_tangram.integrations.trl.turns import Said
 from arl_tangram.testing import FakePool
@@ -120,6 +121,25 @@ def test_setup_is_called_first_and_its_loss_leaves_one_token_that_is_not_trained
     assert (lost.completion_ids, lost.mask, lost.masked) == ([WordChat().end_id], [0], True)
 
 
+def test_a_setup_that_runs_out_of_time_masks_its_rollout_and_no_other() -> None:
+    @tangram.action(cpu=1, timeout=0.1)
+    async def slow(prompt: list[dict[str, str]]) -> None:
+        if "slow" in prompt[0]["content"]:
+            await asyncio.Event().wait()
+
+    episodes = _played(["q a", "q slow", "q c"], _calls_once("keep(a)"), setup=slow)
+    assert [episode.masked for episode in episodes] == [False, True, False]
+
+
+def test_a_bug_in_setup_ends_the_training() -> None:
+    @tangram.action(cpu=1, timeout=5)
+    async def broken() -> None:
+        raise NameError("a bug")
+
+    with pytest.raises(NameError):
+        _played(["q a"], _calls_once("keep(a)"), setup=broken)
+
+
 def test_the_last_turn_makes_no_calls() -> None:
     (episode,) = _played(["q"], lambda _: "keep(a)", max_turns=3)
     assert (episode.calls, episode.answer, episode.mask.count(0)) == (2, "keep(a)", 2)
@@ -187,6 +207,14 @@ def test_an_error_of_the_model_ends_what_tools_do() -> None:
     with pytest.raises(ZeroDivisionError):
         _played(["q a", "q b"], script, tools=tools)
     assert cancelled.is_set()
+
+
+def test_an_error_is_not_hidden_by_a_loop_that_has_closed_meanwhile() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    cancel: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
+    cancel.set_result(lambda: loop.call_soon_threadsafe(print))
+    _cancelled(cancel, concurrent.futures.Future())
 
 
 def test_a_deadline_ends_a_hung_tool_and_the_model_is_told() -> None:

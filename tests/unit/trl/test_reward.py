@@ -59,20 +59,47 @@ async def test_a_failed_infrastructure_is_no_reward_and_an_answer_that_takes_too
     assert calls == 3
 
 
-async def test_what_a_body_raises_is_raised_when_all_have_ended() -> None:
+async def test_an_answer_that_the_body_cannot_take_is_0_and_the_others_are_scored() -> None:
+    @tangram.action(quota={"judge": 1}, timeout=5)
+    async def inverse(tangram_answer: str) -> float:
+        return 1 / (int(tangram_answer) - 1)
+
+    assert await _rewards(inverse) == [0.0, 1.0, 1 / 2, 1 / 3]
+
+
+async def test_what_is_declared_in_a_wrong_way_is_raised_when_all_have_ended() -> None:
     ended: list[str] = []
 
     @tangram.action(quota={"judge": 1}, timeout=5)
     async def broken(tangram_answer: str) -> float:
         if tangram_answer == "1":
-            raise KeyError("a bug")
+            tangram.current_service()  # it has none
         await asyncio.sleep(0.01)
         ended.append(tangram_answer)
         return 1.0
 
-    with pytest.raises(KeyError):
+    with pytest.raises(tangram.UsageError):
         await _rewards(broken)
     assert sorted(ended) == ["2", "3", "4"]
+
+
+async def test_a_reward_has_a_sandbox_of_the_image_and_memory_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tangram.action(cpu=1, timeout=5)
+    async def in_sandbox() -> float:
+        return float(bool(tangram.current_sandbox().id))
+
+    asked: list[tuple[object, object]] = []
+    trajectory = tangram.Tangram.trajectory
+
+    def noted(self: tangram.Tangram, *, image: str | None = None, memory_gib: float = 0, **others: Any) -> Any:
+        asked.append((image, memory_gib))
+        return trajectory(self, **others)
+
+    monkeypatch.setattr(tangram.Tangram, "trajectory", noted)
+    reward = batch_reward(in_sandbox, image="swe:1", memory_gib=2)
+    async with tangram.Tangram(FakePool(cores=4)):
+        assert await reward(CHATS, TEXTS, [[1]] * 4) == [1.0] * 4
+    assert asked == [("swe:1", 2)] * 4
 
 
 async def test_an_action_with_cores_has_a_sandbox_for_its_call() -> None:
