@@ -7,9 +7,13 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hydra import compose, initialize_config_module
 
+from arl_tangram.integrations.verl.checks import check_job
+from arl_tangram.integrations.verl.settings import read_settings
 from documents import ROOT, blocks
 from trainers.programs import Ended, ended
 from trainers.tiny_model import write_tiny_model
@@ -132,9 +136,23 @@ def test_nothing_of_it_is_left(trained: Ended) -> None:
 
 
 def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
-    lines = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
-    assert len(lines) == 1
-    script = (EXAMPLE / "run.sh").read_text().split()
-    assert [line for line in lines[0] if line not in script] == []
+    (lines,) = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
+    script = re.findall(r"^    ([\w.+]+=\S+) \\$", (EXAMPLE / "run.sh").read_text(), re.MULTILINE)
+    assert len(lines) <= 10
+    assert script[: len(lines)] == lines
+    # Behind them is what any training has, with or without tools.
+    others = {line.partition("=")[0].split(".")[0] for line in script[len(lines) :]}
+    assert others == {"actor_rollout_ref", "algorithm", "data"}
+    assert not [line for line in script[len(lines) :] if "tool" in line or "tangram" in line]
     pages = [block.source for block in blocks(HOW_TO) if block.language == "yaml"]
     assert pages == [(EXAMPLE / "tools.yaml").read_text()]
+
+
+def test_the_lines_of_the_how_to_are_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    (lines,) = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        job = compose("ppo_trainer", ["actor_rollout_ref.rollout.name=vllm", *lines])
+    assert (job.data.tool_config_path, job.data.return_raw_chat) == ("tools.yaml", True)
+    monkeypatch.syspath_prepend(EXAMPLE)
+    tools = [SimpleNamespace(name=name) for name in ("code_interpreter", "shell")]
+    assert check_job(job, read_settings(job), tools) == []

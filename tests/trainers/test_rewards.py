@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from verl.trainer.ppo.reward import get_custom_reward_fn, load_reward_manager
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, SandboxLostError
 from arl_tangram.integrations.verl import TangramRewardManager, compute_score
-from arl_tangram.integrations.verl.stale import StaleGroups
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.testing import FakePool
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # verl warns of each engine that is not installed
-    from arl_tangram.integrations.verl import TangramAgentLoopManager, manager
+    from arl_tangram.integrations.verl import manager
     from arl_tangram.integrations.verl.batch_manager import settled
     from arl_tangram.integrations.verl.replay import sampler_options
 
@@ -352,22 +350,6 @@ def test_a_sampler_takes_what_verl_gives_its_own_from_sampler_kwargs() -> None:
         sampler_options({"batch": 3})
     with pytest.raises(ConfigurationError, match="filter_groups_metric needs train_batch_size"):
         sampler_options({"filter_groups_metric": "reward"})
-
-
-def test_stale_groups_are_cancelled_before_prompts_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(
-        manager.AgentLoopManagerTQ, "generate_sequences", lambda _, prompts: told.append(prompts["uid"])
-    )
-    one = TangramAgentLoopManager.__new__(TangramAgentLoopManager)
-    one._owned = SimpleNamespace(cancel=told.append)
-    one._stale = StaleGroups(1)
-
-    one.generate_sequences({"uid": ["a"], "global_steps": 1})
-    one.generate_sequences({"uid": ["v"], "global_steps": 2, "validate": True})
-    one.generate_sequences({"uid": ["b"], "global_steps": 2})
-
-    assert told == [[], ["a"], ["v"], ["a"], ["b"]]
 
 
 @pytest.mark.parametrize(

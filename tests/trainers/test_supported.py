@@ -47,6 +47,6 @@ def _parameters(text: str) -> list[inspect.Parameter]:
 
 def test_no_folder_of_the_project_hides_a_package_of_verl() -> None:
     """VeRL decides by `find_spec` what is there, and this project's root is on the path where examples run."""
-    hidden = {"megatron", "peft", "sglang", "torchtitan", "trl", "vllm", "veomni", "verl"}
+    hidden = {"megatron", "peft", "recipe", "sglang", "torchtitan", "trl", "vllm", "veomni", "verl"}
     for folder in (ROOT, ROOT / "tests", ROOT / "examples"):
         assert not hidden & {path.stem for path in folder.iterdir() if path.suffix in {"", ".py"}}

@@ -88,7 +88,7 @@ def test_a_rollout_keeps_its_files_and_has_a_sandbox_of_its_own(played: Played) 
     assert played.told["tools"][0] == {"note": {"calls": 2, "failures": 0}}
 
 
-def test_a_rollout_whose_container_is_killed_is_masked_and_its_group_is_not_changed(played: Played) -> None:
+def test_a_rollout_whose_container_is_killed_is_masked_and_the_mean_of_its_group_is_not_changed(played: Played) -> None:
     masked, scores, trained = (played.told[key] for key in ("masked", "scores", "trained"))
     assert [n for n in range(ROLLOUTS) if masked[n]] == [FATAL]
     assert trained[FATAL] == 0

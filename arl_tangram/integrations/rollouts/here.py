@@ -10,13 +10,14 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from arl_tangram.calling import Calling
 from arl_tangram.context import open_runtimes, runtime_var
-from arl_tangram.errors import ConfigurationError, NoRuntimeError, TangramError
+from arl_tangram.errors import ConfigurationError, NoRuntimeError, NoSharedRuntimeError, TangramError
 from arl_tangram.integrations.ray import Shared, connect
 from arl_tangram.integrations.ray.installed import in_worker
 
@@ -30,6 +31,7 @@ class _Here:
         self.lock = threading.Lock()  # held for no longer than a look
         self.opening: concurrent.futures.Future[Shared] | None = None
         self.pid = os.getpid()
+        self.missed: dict[str, tuple[float, str]] = {}  # until when a name is not looked for again, and why
 
     def usable(self) -> concurrent.futures.Future[Shared] | None:
         """Return what was opened, or is being opened, unless it failed, was closed, or lost its owner for good."""
@@ -74,13 +76,21 @@ async def runtime_here(name: str = "tangram", *, timeout_s: float = 60) -> Calli
     Raises:
         ConfigurationError: in a worker of Ray, a `Tangram` is open whose limits would hold in this process only.
         NoRuntimeError: several runtimes are open here, and none of them is the current one.
-        NoSharedRuntimeError: none is open here, and none is shared under this name.
+        NoSharedRuntimeError: none is open here, and none is shared under this name. It is raised at once to those who
+            ask within the next `timeout_s` seconds: each call of a tool asks, and would wait again.
     """
     found = _open_in_program(name)
     if found is not None:
         return found
+    until_s, why = _here.missed.get(name, (0.0, ""))
+    if time.monotonic() < until_s:
+        raise NoSharedRuntimeError(why)
     opening = _begin(lambda: connect(name, timeout=timeout_s))
-    opened = await asyncio.wrap_future(opening)
+    try:
+        opened = await asyncio.wrap_future(opening)
+    except NoSharedRuntimeError as error:
+        _here.missed[name] = time.monotonic() + timeout_s, str(error)
+        raise
     if opened.name != name:
         raise ConfigurationError(
             f"this process has the shared runtime {opened.name!r} open, and was asked for {name!r}"
@@ -92,6 +102,7 @@ def close_here() -> None:
     """Close what was opened by `open_here` or `runtime_here`, if anything; blocks, bounded."""
     with _here.lock:
         opening, _here.opening = _here.opening, None
+        _here.missed.clear()
     if opening is None or _here.pid != os.getpid():
         return
     concurrent.futures.wait([opening])

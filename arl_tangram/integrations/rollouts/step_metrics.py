@@ -30,7 +30,7 @@ class StepMetrics:
         Args:
             figures: of `Tangram.figures()` or `Shared.figures()`.
         """
-        if figures.elapsed_s < self._elapsed_s:
+        if self._are_new(figures):
             self._actions, self._dimensions, self._elapsed_s = {}, {}, 0.0
         found: dict[str, float] = {}
         for action in figures.actions:
@@ -45,6 +45,12 @@ class StepMetrics:
         self._dimensions = {dimension.name: dimension for dimension in figures.dimensions}
         self._elapsed_s = figures.elapsed_s
         return found
+
+    def _are_new(self, figures: Figures) -> bool:
+        """Return whether these are of another owner, which may be older by now than the one before was."""
+        calls = {action.name: action.calls for action in figures.actions}
+        fewer = any(calls.get(name, 0) < action.calls for name, action in self._actions.items())
+        return fewer or figures.elapsed_s < self._elapsed_s
 
     def _share(self, dimension: DimensionFigures, elapsed_s: float) -> float | None:
         before = self._dimensions.get(dimension.name)

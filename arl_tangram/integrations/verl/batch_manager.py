@@ -12,10 +12,9 @@ from verl.utils.ray_utils import auto_await
 
 from arl_tangram.integrations.ray.installed import find_ray
 from arl_tangram.integrations.ray.sharing import Shared
-from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
-from arl_tangram.integrations.verl.manager import opened
+from arl_tangram.integrations.verl.manager import opened, with_loop
 from arl_tangram.integrations.verl.neutral import neutral_scores, reward_columns
-from arl_tangram.integrations.verl.owning import disown, off_loop
+from arl_tangram.integrations.verl.owning import disown
 
 __all__ = ["TangramAgentLoopWorker", "TangramBatchAgentLoopManager"]
 
@@ -47,9 +46,19 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self._owned = opened(config)
-        self._steps = StepMetrics()
-        self.agent_loop_workers_class = find_ray().remote(TangramAgentLoopWorker)
-        super().__init__(config, *args, **kwargs)
+        try:
+            self.agent_loop_workers_class = find_ray().remote(TangramAgentLoopWorker)
+            super().__init__(with_loop(config), *args, **kwargs)
+        except BaseException:
+            disown()  # nobody has this object, whose `close()` would do so
+            raise
+
+    async def _init_agent_loop_workers(self) -> None:
+        try:
+            await super()._init_agent_loop_workers()
+        except BaseException:
+            disown()  # as above: `create` does not return it
+            raise
 
     @property
     def runtime(self) -> Shared:
@@ -58,13 +67,18 @@ class TangramBatchAgentLoopManager(AgentLoopManager):
 
     @auto_await
     async def generate_sequences(self, prompts: DataProto) -> DataProto:
-        """Play a batch of rollouts, and make those neutral that the infrastructure broke."""
+        """Play a batch of rollouts, and make those neutral that the infrastructure broke.
+
+        Raises:
+            OwnerLostError: the runtime is gone for good: all rollouts would be masked.
+        """
+        self._owned.check()
         output: DataProto = await super().generate_sequences(prompts)
         masked = settled(output, _groups(prompts, len(output)))
         output.meta_info["timing"] = {
             **output.meta_info["timing"],
             "tangram/masked_samples": float(sum(masked)),
-            **self._steps.since(off_loop(self.runtime.figures)),
+            **self._owned.take_figures(),
         }
         return output
 

@@ -9,18 +9,28 @@ from typing import Any, cast
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.rollouts.addresses import find_function
 from arl_tangram.integrations.rollouts.scoring import find_bounded
+from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl.settings import Settings
 
 __all__ = ["check_job"]
 
 LOOP = "tangram_tool_agent"
-REWARDS = "pkg://arl_tangram.integrations.verl"
+OURS = "pkg://arl_tangram.integrations.verl"
 FEW_CHARACTERS = 256
 """verl's default for how much of a tool's answer the model sees."""
 
 _MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 _DEFAULT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 _REWARD = "reward.custom_reward_function"
+_SAMPLER = "trainer.v1.sampler"
+_FILTER = "algorithm.filter_groups"
+_SYNC, _ASYNC = "TangramReplayBuffer", "TangramReplayBufferAsync"
+_UNSAID: Mapping[str, Any] = {
+    "filter_groups_metric": None,
+    "train_batch_size": None,
+    "max_inflight_gen_batches": 1,
+    "sync_refill_failed_groups": False,
+}
 
 
 def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str]:
@@ -35,7 +45,8 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
         Warnings: defaults of verl that cut what tools do, settings that have no effect.
 
     Raises:
-        ConfigurationError: two tools have one name, an address leads nowhere, or an action has no `timeout`.
+        ConfigurationError: two tools have one name, an address leads nowhere, an action has no `timeout`, something
+            looks for a runtime of another name, or our sampler is not told what verl would tell its own.
     """
     names = Counter(str(tool.name) for tool in tools)
     if twice := sorted(name for name, times in names.items() if times > 1):
@@ -48,7 +59,77 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
         if address is not None:
             find_bounded(address, where=f"tangram.{name}")
     _check_reward(config, settings)
-    return [*_cuts(config, tools), *_without_effect(config, settings)]
+    _check_runtimes(config, settings, tools)
+    _check_sampler(config)
+    return [*_cuts(config, tools), *_without_effect(config, settings), *_filtered(config, settings)]
+
+
+def _check_runtimes(config: Any, settings: Settings, tools: Sequence[Any]) -> None:
+    """Check that each tool of ours looks for the runtime that there will be.
+
+    Raises:
+        ConfigurationError: one looks for another.
+    """
+    unless_said = settings.name if _at(config, _DEFAULT_LOOP) == LOOP else "tangram"
+    for tool in tools:
+        if isinstance(getattr(tool, "tool", None), Tool) and (tool.runtime or unless_said) != settings.name:
+            raise ConfigurationError(
+                f"the runtime is called {settings.name!r}, and the tool {tool.name!r} looks for "
+                f"{tool.runtime or unless_said!r}: say runtime: {settings.name} under its config:"
+            )
+
+
+def _check_sampler(config: Any) -> None:
+    """Check that our sampler is the one for the trainer's mode, and is told what verl tells its own only.
+
+    Raises:
+        ConfigurationError: it is not; the lines to add are named.
+    """
+    name = _at(config, f"{_SAMPLER}.custom_sampler.name")
+    if _at(config, f"{_SAMPLER}.custom_sampler.path") != OURS or name not in {_SYNC, _ASYNC}:
+        return
+    mode = _at(config, "trainer.v1.trainer_mode")
+    right = _SYNC if mode == "sync" else _ASYNC
+    if name != right:
+        raise ConfigurationError(
+            f"trainer.v1.trainer_mode={mode} needs another sampler: {_SAMPLER}.custom_sampler.name={right}"
+        )
+    told: dict[str, Any] = {**_UNSAID, **(_at(config, f"{_SAMPLER}.sampler_kwargs") or {})}
+    lines = [
+        f"+{_SAMPLER}.sampler_kwargs.{key}={'null' if value is None else value}"
+        for key, value in _to_tell(config, is_sync=mode == "sync").items()
+        if told[key] != value
+    ]
+    if lines:
+        raise ConfigurationError(
+            "verl tells a sampler that is not its own nothing of algorithm.filter_groups and of "
+            f"{_SAMPLER}.sync_refill_failed_groups; say it again: {' '.join(lines)}"
+        )
+
+
+def _to_tell(config: Any, *, is_sync: bool) -> dict[str, Any]:
+    """Return what verl tells its own sampler of the filtering and the replacement of groups."""
+    filters = bool(_at(config, f"{_FILTER}.enable"))
+    tell: dict[str, Any] = {"filter_groups_metric": _at(config, f"{_FILTER}.metric") if filters else None}
+    if is_sync:
+        tell["sync_refill_failed_groups"] = bool(_at(config, f"{_SAMPLER}.sync_refill_failed_groups"))
+    if is_sync and filters:
+        tell["train_batch_size"] = _at(config, "data.train_batch_size")
+        tell["max_inflight_gen_batches"] = _at(config, f"{_FILTER}.max_inflight_gen_batches") or 1
+    return tell
+
+
+def _filtered(config: Any, settings: Settings) -> list[str]:
+    """Return what ends the training if groups are filtered by what only some answers are told beside their score."""
+    metric = _at(config, f"{_FILTER}.metric")
+    is_ours = settings.reward is not None or _at(config, f"{_REWARD}.path") == OURS
+    if not is_ours or not _at(config, f"{_FILTER}.enable") or metric in {"reward", "score"}:
+        return []
+    text = (
+        f"{_FILTER}.metric={metric}: an answer that breaks what scores it has a score of 0 and may have no {metric}, "
+        f"which ends verl's training; say {_FILTER}.metric=reward, or annotate what the action returns by a TypedDict"
+    )
+    return [text]
 
 
 def _check_reward(config: Any, settings: Settings) -> None:
@@ -57,7 +138,7 @@ def _check_reward(config: Any, settings: Settings) -> None:
     Raises:
         ConfigurationError: none is named, or it leads nowhere, or that is another runtime.
     """
-    if _at(config, f"{_REWARD}.path") != REWARDS or _at(config, f"{_REWARD}.name") != "compute_score":
+    if _at(config, f"{_REWARD}.path") != OURS or _at(config, f"{_REWARD}.name") != "compute_score":
         return
     where = f"{_REWARD}.reward_kwargs"
     action, runtime = _at(config, f"{where}.action"), _at(config, f"{where}.runtime")

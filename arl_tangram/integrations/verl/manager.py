@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
@@ -14,11 +15,12 @@ from arl_tangram.integrations.ray.sharing import Shared
 from arl_tangram.integrations.verl.checks import check_job
 from arl_tangram.integrations.verl.owning import Owned, at_end_of_run, disown, own
 from arl_tangram.integrations.verl.settings import Settings, read_settings
-from arl_tangram.integrations.verl.stale import StaleGroups
 
-__all__ = ["TangramAgentLoopManager", "opened"]
+__all__ = ["TangramAgentLoopManager", "opened", "with_loop"]
 
 logger = logging.getLogger(__name__)
+
+_LOOP = "arl_tangram.integrations.verl.agent_loop"
 
 
 def opened(config: Any) -> Owned:
@@ -34,7 +36,19 @@ def opened(config: Any) -> Owned:
     paths = [resolve_config_path(path) if path else None for path in given]
     for warning in check_job(config, settings, load_all_tools(*paths)):
         logger.warning("%s", warning)
-    return own(settings, int(rollout.n))
+    return own(settings, int(rollout.n), threshold_of(config))
+
+
+def with_loop(config: Any) -> Any:
+    """Return the configuration for the workers: it has them import our loop, which is registered then.
+
+    Else they have it only if one of their tools is ours.
+    """
+    config = copy.deepcopy(config)
+    model = config.actor_rollout_ref.model
+    given: Any = model.get("external_lib") or []
+    model.external_lib = [*([given] if isinstance(given, str) else given), _LOOP]
+    return config
 
 
 class TangramAgentLoopManager(AgentLoopManagerTQ):
@@ -53,8 +67,7 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         self._owned = opened(config)
         at_end_of_run(self.close, transfer_queue)
-        self._stale = StaleGroups(threshold_of(config))
-        super().__init__(config, *args, **kwargs)
+        super().__init__(with_loop(config), *args, **kwargs)
 
     @property
     def runtime(self) -> Shared:
@@ -62,11 +75,15 @@ class TangramAgentLoopManager(AgentLoopManagerTQ):
         return self._owned.runtime
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Send prompts to the workers, which does not block; what is too old to be trained on is ended first."""
+        """Send prompts to the workers, which does not block; what is too old to be trained on is ended meanwhile.
+
+        Raises:
+            OwnerLostError: the runtime is gone for good: all rollouts would fail, and verl would ask for others.
+        """
+        self._owned.check()
         is_validation = prompts["validate"] if "validate" in prompts else False  # noqa: SIM401 - no mapping: it has no get
         if not is_validation:
-            uids = [str(uid) for uid in prompts["uid"]]
-            self._owned.cancel(self._stale.step(uids, int(prompts["global_steps"])))
+            self._owned.begin([str(uid) for uid in prompts["uid"]], int(prompts["global_steps"]))
         super().generate_sequences(prompts)
 
     def close(self) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from arl_tangram.errors import ConfigurationError, InfrastructureError, UsageError
+from arl_tangram.errors import ConfigurationError, InfrastructureError, OwnerLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.sharing import Node, Shared, share
 from arl_tangram.integrations.rollouts.addresses import find_function
 from arl_tangram.integrations.rollouts.here import close_here, open_here
+from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.verl.settings import Settings
+from arl_tangram.integrations.verl.stale import StaleGroups
 
-__all__ = ["Owned", "at_end_of_run", "disown", "off_loop", "open_owned", "own", "present"]
+__all__ = ["Owned", "at_end_of_run", "disown", "own", "present"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,43 +28,82 @@ class Owned:
     Args:
         runtime: the shared runtime, open.
         rollouts: how many rollouts there are of each prompt.
+        threshold: as for `StaleGroups`.
     """
 
-    def __init__(self, runtime: Shared, rollouts: int) -> None:
+    def __init__(self, runtime: Shared, rollouts: int, threshold: int | None = None) -> None:
         self.runtime = runtime
         self.rollouts = rollouts
+        self._stale = StaleGroups(threshold)
+        self._steps = StepMetrics()
+        self._counting = threading.Lock()
         self._cancelled = 0
 
-    def cancel(self, groups: Sequence[str]) -> None:
-        """End what the rollouts of these groups call, in all processes; blocks, from any thread.
+    def check(self) -> None:
+        """Check that the runtime can be of use again.
+
+        Raises:
+            OwnerLostError: it never will: no rollout that is begun now could call anything.
+        """
+        if self.runtime.is_over or not self.runtime.is_open:
+            raise OwnerLostError(f"{self.runtime!r} is gone for good: no rollout can call a tool, so the training ends")
+
+    def begin(self, groups: Iterable[str], global_step: int) -> None:
+        """Note which groups of rollouts begin at a training step, and begin to end those that are too old by now."""
+        stale = self._stale.step(groups, global_step)
+        if stale:
+            thread = threading.Thread(target=self._cancel, args=(stale,), name="arl_tangram cancel", daemon=True)
+            thread.start()  # for a call that does not listen it lasts, and the trainer has other things to do
+
+    def ended(self, groups: Iterable[str]) -> None:
+        """Note which groups have come to their end."""
+        self._stale.forget(groups)
+
+    def take_cancelled(self) -> int:
+        """Return in how many groups something was cancelled since this was asked before."""
+        with self._counting:
+            cancelled, self._cancelled = self._cancelled, 0
+        return cancelled
+
+    def take_figures(self) -> dict[str, float]:
+        """Return what was used since this was asked before, as `StepMetrics` tells it; nothing if no answer comes."""
+        try:
+            return self._steps.since(_off_loop(self.runtime.figures))
+        except TangramError as error:
+            logger.warning("no figures of the shared runtime in this step: %s", error)
+            return {}
+
+    def _cancel(self, groups: Sequence[str]) -> None:
+        """End what the rollouts of these groups call, in all processes.
 
         A runtime that does not answer is no reason to end the training: it is logged.
         """
-        if not groups:
-            return
-        self._cancelled += len(groups)
 
-        def cancel_all() -> None:
-            for group in groups:
-                self.runtime.wait(self.runtime.cancel_group(group))
+        async def cancel_all() -> list[int | BaseException]:
+            return await asyncio.gather(*map(self.runtime.cancel_group, groups), return_exceptions=True)
 
         try:
-            off_loop(cancel_all)
+            ended = self.runtime.wait(cancel_all())
         except (InfrastructureError, UsageError) as error:
-            logger.warning("stale rollouts are not cancelled: %s", error)
-
-    def take_cancelled(self) -> int:
-        """Return how many groups were cancelled since this was asked before."""
-        cancelled, self._cancelled = self._cancelled, 0
-        return cancelled
+            ended = [error]
+        failed = [each for each in ended if isinstance(each, BaseException)]
+        with self._counting:
+            self._cancelled += sum(isinstance(each, int) and each > 0 for each in ended)
+        if failed:
+            logger.warning("of %d stale groups, some are not cancelled: %s", len(groups), failed[0])
 
 
 _lock = threading.Lock()
 _present: list[Owned] = []
 
 
-def open_owned(settings: Settings) -> Shared:
-    """Open the runtime of a job in this process, and return it; it blocks, and may be called under a running loop.
+def own(settings: Settings, rollouts: int, threshold: int | None = None) -> Owned:
+    """Open the runtime of a job, which this process owns until `disown`; it blocks, under a running loop as well.
+
+    Args:
+        settings: what the job says of it.
+        rollouts: as for `Owned`.
+        threshold: as for `Owned`.
 
     Raises:
         ConfigurationError: the addresses lead nowhere, or the pools cannot be opened.
@@ -69,7 +111,7 @@ def open_owned(settings: Settings) -> Shared:
     """
     pools = find_function(settings.pools, where="tangram.pools")
     nodes = None if settings.nodes is None else _nodes(settings.nodes)
-    return open_here(
+    runtime = open_here(
         lambda: share(
             pools,
             name=settings.name,
@@ -78,11 +120,7 @@ def open_owned(settings: Settings) -> Shared:
             start_timeout_s=settings.start_timeout_s,
         )
     )
-
-
-def own(settings: Settings, rollouts: int) -> Owned:
-    """Open the runtime of a job, and make it the one that this process owns until `disown`."""
-    owned = Owned(open_owned(settings), rollouts)
+    owned = Owned(runtime, rollouts, threshold)
     with _lock:
         _present[:] = [owned]
     return owned
@@ -124,7 +162,7 @@ def at_end_of_run(close: Callable[[], None], module: Any) -> None:
     module.close = close_both
 
 
-def off_loop(call: Callable[[], Any]) -> Any:
+def _off_loop(call: Callable[[], Any]) -> Any:
     """Call something that blocks on a thread of its own, where no event loop runs, and block for it."""
     with ThreadPoolExecutor(1, thread_name_prefix="arl_tangram owner") as thread:
         return thread.submit(call).result()

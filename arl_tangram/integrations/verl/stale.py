@@ -22,16 +22,21 @@ class StaleGroups:
     def step(self, uids: Iterable[str], global_step: int) -> list[str]:
         """Return the groups to cancel at this step, each once, oldest first, and remember those that begin.
 
-        A group that has ended by itself is among them: to cancel it does nothing.
+        One that begins anew, under the same name, is not among them.
         """
         if self._threshold is None:
             return []
-        stale = [uid for uid, begun in self._begun.items() if global_step - begun + 1 > self._threshold]
-        for uid in stale:
-            del self._begun[uid]
         for uid in uids:
-            self._begun[uid] = global_step  # begun anew, if it is dispatched again after a restart
+            self._begun.pop(uid, None)  # so that the oldest stay first
+            self._begun[uid] = global_step
+        stale = [uid for uid, begun in self._begun.items() if global_step - begun + 1 > self._threshold]
+        self.forget(stale)
         return stale
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Remember groups no longer: they have ended, and nothing is to be cancelled."""
+        for uid in uids:
+            self._begun.pop(uid, None)
 
     def __len__(self) -> int:
         return len(self._begun)

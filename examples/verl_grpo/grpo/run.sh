@@ -1,5 +1,5 @@
 #!/bin/sh
-# Train a model with GRPO to use tools in sandboxes; the lines with `tangram` are all that differs from verl's own.
+# Train a model with GRPO to use tools in sandboxes; the first ten lines are ours, the others those of any training.
 #
 #     MODEL=Qwen/Qwen2.5-0.5B-Instruct sh run.sh trainer.n_gpus_per_node=1
 #
@@ -27,6 +27,4 @@ PYTHONPATH="$PWD:$PYTHONPATH" exec python -m verl.trainer.main_ppo \
     data.train_files=products.parquet \
     data.val_files=products.parquet \
     data.train_batch_size=4 \
-    data.return_raw_chat=True \
-    data.tool_config_path=tools.yaml \
     "$@"

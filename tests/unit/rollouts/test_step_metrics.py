@@ -58,3 +58,18 @@ async def test_figures_of_another_owner_begin_anew() -> None:
         told = metrics.since(tg.figures())
     assert told["own/unit.rollouts.actions_here.hang/calls"] == 1
     assert told["own/unit.rollouts.actions_here.hang/act_s"] == pytest.approx(1)
+
+
+@virtual
+async def test_nor_are_numbers_negative_if_the_other_owner_is_older_by_now() -> None:
+    metrics = StepMetrics()
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        for _ in range(2):
+            await rollout.call(actions_here.hang, 1.0)
+        metrics.since(tg.figures())
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        await rollout.call(actions_here.hang, 10.0)
+        told = metrics.since(tg.figures())
+    assert told[f"{HANG}/calls"] == 1
+    assert told[f"{HANG}/act_s"] == pytest.approx(10)
+    assert told["tangram/cpu/held_share"] > 0

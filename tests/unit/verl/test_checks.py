@@ -8,7 +8,8 @@ import pytest
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.integrations.verl.checks import REWARDS, check_job
+from arl_tangram.integrations.rollouts.tool import Tool
+from arl_tangram.integrations.verl.checks import OURS, check_job
 from arl_tangram.integrations.verl.settings import Settings
 
 
@@ -23,6 +24,11 @@ def endless(answer: str) -> float:
 
 @tangram.action(cpu=1, timeout=10)
 def grade(answer: str) -> float:
+    """Score an answer.
+
+    Args:
+        answer: it.
+    """
     return 1.0
 
 
@@ -36,20 +42,38 @@ GOOD: dict[str, Any] = {
             "agent": {"default_agent_loop": "tangram_tool_agent"},
         }
     },
-    "reward": {
-        "custom_reward_function": {"path": REWARDS, "name": "compute_score", "reward_kwargs": {"action": GRADE}}
+    "reward": {"custom_reward_function": {"path": OURS, "name": "compute_score", "reward_kwargs": {"action": GRADE}}},
+    "algorithm": {"filter_groups": {"enable": False, "metric": "reward", "max_inflight_gen_batches": 1}},
+    "data": {"train_batch_size": 64},
+    "trainer": {
+        "v1": {
+            "trainer_mode": "sync",
+            "sampler": {
+                "sync_refill_failed_groups": False,
+                "custom_sampler": {"path": OURS, "name": "TangramReplayBuffer"},
+                "sampler_kwargs": {},
+            },
+        }
     },
 }
+SAMPLER = "trainer.v1.sampler"
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    config = copy.deepcopy(GOOD)
+def changed(path: str, value: Any, config: dict[str, Any] = GOOD) -> dict[str, Any]:
+    config = copy.deepcopy(config)
     *folders, last = path.split(".")
     here = config
     for folder in folders:
         here = here[folder]
     here[last] = value
     return config
+
+
+def told_again(config: dict[str, Any]) -> list[str]:
+    """Return which lines a job is refused for the lack of."""
+    with pytest.raises(ConfigurationError, match="verl tells a sampler that is not its own nothing") as refused:
+        check_job(config, Settings(POOLS), TOOLS)
+    return str(refused.value).partition("say it again: ")[2].split()
 
 
 def test_a_job_that_says_all_is_not_warned_of() -> None:
@@ -108,3 +132,79 @@ def test_a_reward_that_looks_for_another_runtime_is_refused() -> None:
 def test_a_reward_function_that_is_not_ours_is_not_looked_into() -> None:
     config = changed("reward.custom_reward_function", {"path": "their.py", "name": "compute_score"})
     assert check_job(config, Settings(POOLS, name="mine"), TOOLS) == []
+
+
+def test_filtering_of_groups_that_would_have_no_effect_is_refused_with_the_lines_to_add() -> None:
+    config = changed("algorithm.filter_groups.enable", value=True)
+    assert told_again(config) == [
+        f"+{SAMPLER}.sampler_kwargs.filter_groups_metric=reward",
+        f"+{SAMPLER}.sampler_kwargs.train_batch_size=64",
+    ]
+    more = changed("algorithm.filter_groups.max_inflight_gen_batches", 2, config)
+    kwargs = {"filter_groups_metric": "reward", "train_batch_size": 64}
+    more = changed(f"{SAMPLER}.sampler_kwargs", kwargs, more)
+    assert told_again(more) == [f"+{SAMPLER}.sampler_kwargs.max_inflight_gen_batches=2"]
+    all_told = changed(f"{SAMPLER}.sampler_kwargs", {**kwargs, "max_inflight_gen_batches": 2}, more)
+    assert check_job(all_told, Settings(POOLS), TOOLS) == []
+    # The other way round, verl would bring prompts in whole batches where the sampler asks for single ones.
+    unfiltered = changed("algorithm.filter_groups.enable", value=False, config=all_told)
+    assert told_again(unfiltered) == [f"+{SAMPLER}.sampler_kwargs.filter_groups_metric=null"]
+
+
+def test_the_replacement_of_failed_groups_is_to_be_told_again() -> None:
+    config = changed(f"{SAMPLER}.sync_refill_failed_groups", value=True)
+    assert told_again(config) == [f"+{SAMPLER}.sampler_kwargs.sync_refill_failed_groups=True"]
+    told = changed(f"{SAMPLER}.sampler_kwargs", {"sync_refill_failed_groups": True}, config)
+    assert check_job(told, Settings(POOLS), TOOLS) == []
+
+
+def test_each_mode_of_the_trainer_has_its_sampler() -> None:
+    late = changed("trainer.v1.trainer_mode", "separate_async")
+    with pytest.raises(ConfigurationError, match=r"custom_sampler\.name=TangramReplayBufferAsync"):
+        check_job(late, Settings(POOLS), TOOLS)
+    right = changed(f"{SAMPLER}.custom_sampler.name", "TangramReplayBufferAsync", late)
+    assert check_job(right, Settings(POOLS), TOOLS) == []
+    assert told_again(changed("algorithm.filter_groups.enable", value=True, config=right)) == [
+        f"+{SAMPLER}.sampler_kwargs.filter_groups_metric=reward"
+    ]
+    wrong = changed("trainer.v1.trainer_mode", "sync", right)
+    with pytest.raises(ConfigurationError, match=r"trainer_mode=sync .*custom_sampler\.name=TangramReplayBuffer$"):
+        check_job(wrong, Settings(POOLS), TOOLS)
+
+
+def test_a_sampler_that_is_not_ours_is_not_looked_into() -> None:
+    config = changed("algorithm.filter_groups.enable", value=True)
+    for their in ({"path": None, "name": None}, {"path": "their.py", "name": "TangramReplayBuffer"}):
+        assert check_job(changed(f"{SAMPLER}.custom_sampler", their, config), Settings(POOLS), TOOLS) == []
+
+
+def test_it_warns_of_filtering_by_what_a_broken_answer_has_not() -> None:
+    config = changed("algorithm.filter_groups", {"enable": True, "metric": "acc"})
+    config = changed(f"{SAMPLER}.sampler_kwargs", {"filter_groups_metric": "acc", "train_batch_size": 64}, config)
+    (warning,) = check_job(config, Settings(POOLS), TOOLS)
+    assert "say algorithm.filter_groups.metric=reward, or annotate" in warning
+    own = changed("reward.custom_reward_function", {"path": "their.py", "name": "compute_score"}, config)
+    assert check_job(own, Settings(POOLS), TOOLS) == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "name", "runtime", "looked_for"),
+    [
+        ("tangram_tool_agent", "mine", None, None),
+        ("tangram_tool_agent", "mine", "tangram", "tangram"),
+        ("tool_agent", "tangram", None, None),
+        ("tool_agent", "mine", "mine", None),
+        ("tool_agent", "mine", None, "tangram"),
+    ],
+)
+def test_a_tool_that_looks_for_another_runtime_is_refused(
+    loop: str, name: str, runtime: str | None, looked_for: str | None
+) -> None:
+    tool = SimpleNamespace(name="grade", runtime=runtime, tool=Tool.declare(grade))
+    config = changed("actor_rollout_ref.rollout.agent.default_agent_loop", loop)
+    config = changed("reward.custom_reward_function.reward_kwargs.runtime", name, config)
+    if looked_for is None:
+        check_job(config, Settings(POOLS, name=name), [tool])
+        return
+    with pytest.raises(ConfigurationError, match=f"'grade' looks for '{looked_for}': say runtime: {name} under"):
+        check_job(config, Settings(POOLS, name=name), [tool])

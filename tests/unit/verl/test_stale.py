@@ -15,11 +15,19 @@ def test_a_group_is_stale_when_verl_would_drop_it_and_then_once() -> None:
 
 def test_a_group_that_is_dispatched_again_begins_anew() -> None:
     groups = StaleGroups(1)
-    groups.step(["a"], 1)
+    groups.step(["a", "b"], 1)
 
-    assert groups.step(["a"], 2) == ["a"]
+    assert groups.step(["a"], 2) == ["b"]
     assert groups.step([], 2) == []
     assert groups.step([], 3) == ["a"]
+
+
+def test_what_has_ended_is_not_stale() -> None:
+    groups = StaleGroups(1)
+    groups.step(["a", "b"], 1)
+    groups.forget(["a", "never begun"])
+
+    assert groups.step([], 2) == ["b"]
 
 
 def test_without_a_threshold_nothing_is_stale_or_remembered() -> None:
