@@ -39,7 +39,8 @@ class TangramTool(BaseTool):
             - `queue_timeout_s`: seconds that it may wait to run, 600 if neither this nor the action says so;
             - `given`: a list of parameters that come from the dataset and not from the model: from
               `extra_info.tools_kwargs.<name>.create_kwargs` of the sample;
-            - `runtime`: the name of the shared runtime; that of the trainer's `tangram.name` if there is none.
+            - `runtime`: the name of the shared runtime; if there is none, that of the trainer's `tangram.name` in our
+              loop, and "tangram" in verl's own.
         tool_schema: what stands under `tool_schema:` there; made from the action's signature if there is nothing.
 
     Raises:

@@ -106,7 +106,7 @@ def test_a_runtime_that_does_not_answer_does_not_end_the_training(caplog: pytest
     assert "of 1 stale groups, some are not cancelled: it is closed" in caplog.text
 
 
-async def test_a_step_whose_figures_nobody_tells_has_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_whose_figures_nobody_tells_has_none(caplog: pytest.LogCaptureFixture) -> None:
     def figures() -> Any:
         raise OwnerLostError("it is gone")
 
