@@ -59,7 +59,8 @@ def open_here(make: Callable[[], Shared]) -> Shared:
     made = make()
     if not isinstance(made, Shared):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"open_here() takes what share() or connect() returns, not {made!r}; enter a Tangram of this process by `with`"
+            f"open_here() takes what share() or connect() returns, not {made!r}; a Tangram of this process alone is "
+            "entered by `with`"
         )
     opened = _begin(lambda: made).result()
     if opened.name != made.name:

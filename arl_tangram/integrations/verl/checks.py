@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from arl_tangram.action import BoundAction, invocable_of
@@ -50,7 +51,8 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
 
     Raises:
         ConfigurationError: two tools have one name, an address leads nowhere, an action has no `timeout` or takes of a
-            quota that is not declared, something looks for a runtime of another name, or our sampler is not told what verl would tell its own.
+            quota that is not declared, something looks for a runtime of another name, or our sampler is not told what
+            verl would tell its own.
     """
     names = Counter(str(tool.name) for tool in tools)
     if twice := sorted(name for name, times in names.items() if times > 1):
@@ -92,10 +94,12 @@ def declared(address: str) -> Tangram:
             raise ConfigurationError(f"{where}: {address} failed: {type(error).__name__}: {error}") from error
     if isinstance(made, Tangram):
         return made
-    raise ConfigurationError(f"{where}: {address} is a plain function that returns a Tangram, not opened; this is {made!r}")
+    raise ConfigurationError(
+        f"{where}: {address} is a plain function that returns a Tangram, not opened; this is {made!r}"
+    )
 
 
-def _check_quotas(who: str, action: BoundAction[..., Any], quotas: Set[str]) -> None:
+def _check_quotas(who: str, action: BoundAction[..., Any], quotas: AbstractSet[str]) -> None:
     """Check that what an action takes of quotas is declared: each of its calls would fail, and its rollout be lost.
 
     Raises:

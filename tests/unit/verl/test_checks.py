@@ -144,7 +144,7 @@ def test_what_returns_no_pools_is_refused(name: str, words: str) -> None:
 
 def test_a_quota_that_no_pools_declare_is_refused() -> None:
     tool = SimpleNamespace(name="web", runtime=None, tool=Tool.declare(search))
-    with pytest.raises(ConfigurationError, match="'web' takes of the quota 'search'.*declares none"):
+    with pytest.raises(ConfigurationError, match=r"'web' takes of the quota 'search'.*declares none"):
         check_job(GOOD, Settings(POOLS), [tool])
     assert check_job(GOOD, Settings(f"{__name__}:pools_with_quota"), [tool]) == []
     address = f"{__name__}:search"
