@@ -7,9 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hydra import compose, initialize_config_dir, initialize_config_module
-from hydra.errors import HydraException
-
 from arl_tangram.errors import ConfigurationError, TangramError
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl import supported
@@ -27,20 +24,30 @@ def main(words: Sequence[str]) -> int:
     try:
         supported.check()
         print(_told(_composed(given.config_path, given.config_name, given.settings)))
-    except (TangramError, HydraException) as error:
+    except TangramError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _composed(path: str | None, name: str, settings: list[str]) -> Any:
-    """Return the configuration that verl would have."""
-    if path is None:
-        where = initialize_config_module("verl.trainer.config", version_base=None)
-    else:
-        where = initialize_config_dir(path, version_base=None)
-    with where:
-        return compose(name, settings)
+    """Return the configuration that verl would have.
+
+    Raises:
+        ConfigurationError: Hydra refuses it.
+    """
+    from hydra import compose, initialize_config_dir, initialize_config_module  # noqa: PLC0415 - it comes with verl
+    from hydra.errors import HydraException  # noqa: PLC0415
+
+    try:
+        if path is None:
+            where = initialize_config_module("verl.trainer.config", version_base=None)
+        else:
+            where = initialize_config_dir(path, version_base=None)
+        with where:
+            return compose(name, settings)
+    except HydraException as error:
+        raise ConfigurationError(f"Hydra refuses it: {type(error).__name__}: {error}") from error
 
 
 def _told(config: Any) -> str:
