@@ -20,6 +20,7 @@ from verl.workers.config import model as verl_model
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, InfrastructureError, OwnerLostError
+from documents import ROOT
 from trainers.loops import tools_file
 from trainers.tiny_model import write_tiny_model
 
@@ -134,6 +135,22 @@ def test_a_job_can_be_checked_before_its_start(tmp_path: Path, capsys: pytest.Ca
     assert "warning" not in told
     assert check([*words, "actor_rollout_ref.rollout.multi_turn.max_parallel_calls=1"]) == 0
     assert "\nwarning: actor_rollout_ref.rollout.multi_turn.max_parallel_calls=1: " in capsys.readouterr().out
+
+
+def test_the_ten_lines_of_the_how_to_are_right(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/how-to/use-verl.md").read_text()
+    words = page.partition("```text\n")[2].partition("```")[0].split()
+    assert len(words) == 10
+    folder = ROOT / "examples/verl_grpo/grpo"
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    assert check(words) == 0
+    told = capsys.readouterr().out
+    assert "\ntool code_interpreter: " in told
+    assert "\ntool shell: " in told
+    assert "warning" not in told
 
 
 @pytest.mark.parametrize(
