@@ -20,6 +20,7 @@ from verl.workers.config import model as verl_model
 
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError, InfrastructureError, OwnerLostError
+from documents import ROOT
 from trainers.loops import tools_file
 from trainers.tiny_model import write_tiny_model
 
@@ -36,6 +37,7 @@ with warnings.catch_warnings():
         manager,
         replay,
     )
+    from arl_tangram.integrations.verl.__main__ import main as check
     from arl_tangram.integrations.verl.failures import Failures
     from arl_tangram.integrations.verl.manager import opened, with_loop
     from arl_tangram.integrations.verl.owning import Owned
@@ -53,6 +55,15 @@ def config(*lines: str) -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
         job = [f"+tangram.pools={__name__}:pools", "actor_rollout_ref.rollout.name=vllm"]
         return compose("ppo_trainer", [*job, *lines])
+
+
+LINES = [
+    f"+tangram.pools={__name__}:pools",
+    "actor_rollout_ref.rollout.multi_turn.max_parallel_calls=4",
+    "actor_rollout_ref.rollout.multi_turn.max_tool_response_length=4096",
+    f"actor_rollout_ref.rollout.agent.default_agent_loop={LOOP}",
+    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class=arl_tangram.integrations.verl.TangramAgentLoopManager",
+]
 
 
 def tools_line(path: Path) -> str:
@@ -91,6 +102,69 @@ def test_what_verl_composes_of_dapo_and_our_sampler_is_refused() -> None:
                 "data.train_batch_size=7",
             )
         )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: {type: native}}]",
+        "tools: [{class_name: arl_tangram.integrations.verl.TangramTool, config: {action: 'a:b'}}]",
+        "tools: [{class_name: arl_tangram.integrations.verl.TangramTools, config: {type: native}}]",
+        "tool: []",
+    ],
+)
+def test_a_file_of_tools_that_verl_cannot_load_is_named(text: str, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.yaml"
+    tools.write_text(text)
+    with pytest.raises(
+        ConfigurationError, match=rf"the tools of {tools}: .*class_name: that can be imported, and config:"
+    ):
+        opened(config(tools_line(tools)))
+
+
+# The same before the job is started.
+
+
+def test_a_job_can_be_checked_before_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tools = tools_file(tmp_path, {"action": NOTE, "timeout_s": 9, "name": "remember"})
+    words = [*LINES, tools_line(tools)]
+    assert check(words) == 0
+    told, _ = capsys.readouterr()
+    assert f"\ntool remember: {NOTE}, runs for 9 s at most, and waits for 600 s\n" in told
+    assert told.endswith(f"\nright, as far as can be seen before its start: tangram.pools={__name__}:pools\n")
+    assert "warning" not in told
+    assert check([*words, "actor_rollout_ref.rollout.multi_turn.max_parallel_calls=1"]) == 0
+    assert "\nwarning: actor_rollout_ref.rollout.multi_turn.max_parallel_calls=1: " in capsys.readouterr().out
+
+
+def test_the_ten_lines_of_the_how_to_are_right(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/how-to/use-verl.md").read_text()
+    words = page.partition("```text\n")[2].partition("```")[0].split()
+    assert len(words) == 10
+    folder = ROOT / "examples/verl_grpo/grpo"
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    assert check(words) == 0
+    told = capsys.readouterr().out
+    assert "\ntool code_interpreter: " in told
+    assert "\ntool shell: " in told
+    assert "warning" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "ConfigurationError: the trainer's configuration has no block `tangram`"),
+        ([f"+tangram.pools={__name__}:pools"], "nothing would open the runtime: say +actor_rollout_ref.rollout.agent."),
+        (["tangram.pools=my_agent:pools"], "ConfigCompositionException: "),
+        (["--config-path", "/no/such/folder"], "MissingConfigException: "),
+    ],
+)
+def test_what_is_wrong_with_it_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(words) == 1
+    assert told in capsys.readouterr().err
 
 
 # The workers.

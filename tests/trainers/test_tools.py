@@ -84,6 +84,7 @@ async def test_several_tools_of_one_file_are_one_action_each(loaded: list[Any]) 
         ),
         ({"name": "add"}, r'missing: action, as "package.module:name"'),
         ({"action": f"{ACTIONS}:add", "pools": "x:y"}, r"each worker would have limits of its own.*\+tangram.pools="),
+        ({"action": f"{ACTIONS}:add", "runtime": 3}, r"runtime is the name of a shared runtime, not 3"),
         ({"action": f"{ACTIONS}:add", "cores": 4, "num_workers": 8}, r"unknown: cores, num_workers.*\+tangram.pools="),
         ({"action": f"{ACTIONS}:nothing"}, r"trainers.tool_actions:nothing"),
         ({"action": "no_such_module:add"}, r"no_such_module"),

@@ -32,6 +32,10 @@ async def patient(prompt: Any) -> None: ...
         ([shell], {"setup": prepare}, "prepare asks for image; there are the fields prompt"),
         ([shell], {"setup": patient}, "patient has no timeout"),
         ([patient], {}, "has no timeout"),
+        (shell, {}, "takes a list of tools, not <function shell"),
+        ("no_such:tool", {}, "takes a list of tools, not 'no_such:tool'"),
+        ([shell], {"deadline_s": 0}, "deadline_s takes finite seconds above 0, not 0"),
+        ([shell], {"memory_gib": -1}, "memory_gib must be .* from 0, not -1"),
     ],
 )
 def test_a_wrong_declaration_is_refused_at_once(tools: list[Any], options: dict[str, Any], words: str) -> None:
@@ -39,6 +43,13 @@ def test_a_wrong_declaration_is_refused_at_once(tools: list[Any], options: dict[
 
     with pytest.raises(tangram.ConfigurationError, match=words):
         tool_rollouts(tools, **options)
+
+
+def test_a_reward_with_memory_that_there_cannot_be_is_refused_at_once() -> None:
+    from arl_tangram.integrations.trl import batch_reward
+
+    with pytest.raises(tangram.ConfigurationError, match=r"batch_reward\(\): memory_gib must be .* from 0, not -1"):
+        batch_reward(shell, memory_gib=-1)
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,8 @@ def _found(address: object, where: str) -> Any:
         found: Any = importlib.import_module(module)
     except Exception as error:
         text = f"cannot be imported in process {os.getpid()} on {socket.gethostname()}: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            text += "; its folder must be on PYTHONPATH there"
         raise ConfigurationError(f"{where}: the module of {address!r} {text}") from error
     for part in name.split("."):
         try:

@@ -53,10 +53,15 @@ def open_here(make: Callable[[], Shared]) -> Shared:
         make: returns it, such as `lambda: share(pools)`; not opened.
 
     Raises:
-        ConfigurationError: one of another name is open here.
+        ConfigurationError: it is no shared runtime, or one of another name is open here.
         TangramError: it cannot be opened; see `share` and `connect`.
     """
     made = make()
+    if not isinstance(made, Shared):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"open_here() takes what share() or connect() returns, not {made!r}; a Tangram of this process alone is "
+            "entered by `with`"
+        )
     opened = _begin(lambda: made).result()
     if opened.name != made.name:
         text = f"this process has the shared runtime {opened.name!r} open, and can have no {made.name!r} beside it"

@@ -17,6 +17,7 @@ from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.scoring import has_sandbox, score, taken_by, within_bounds
 from arl_tangram.integrations.rollouts.step_metrics import StepMetrics
 from arl_tangram.integrations.rollouts.wording import is_masked
+from arl_tangram.model.quantities import bytes_of_gib
 
 _logger = logging.getLogger(__name__)
 _OF_THE_TRAINER = {"trainer_state", "log_extra", "log_metric", "environments"}
@@ -67,7 +68,7 @@ def batch_reward(
         memory_gib: of the sandbox of each call, as for `tangram.trajectory`.
 
     Raises:
-        ConfigurationError: no such action, or one without a `timeout`.
+        ConfigurationError: no such action, or one without a `timeout`; memory that is not possible.
     """
     where = "batch_reward()"
     found = find_action(action, where=where) if isinstance(action, str) else action
@@ -76,6 +77,7 @@ def batch_reward(
     except UsageError as error:
         raise ConfigurationError(f"{where}: {error}") from None
     bounded = within_bounds(found, where=where)
+    bytes_of_gib(memory_gib, f"{where}: memory_gib", ConfigurationError)
     metrics = StepMetrics(prefix)
 
     async def reward(

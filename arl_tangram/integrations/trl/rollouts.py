@@ -16,6 +16,7 @@ from arl_tangram.integrations.trl.batch import columns_of, play_all
 from arl_tangram.integrations.trl.chat import TemplateChat
 from arl_tangram.integrations.trl.episode import Plan
 from arl_tangram.integrations.trl.turns import Said
+from arl_tangram.model.quantities import bytes_of_gib, seconds
 
 GenerateTurns = Callable[[GRPOTrainer, list[list[int]]], Sequence[Said]]
 """Calls the model with the tokens of several conversations; on the thread that trains."""
@@ -55,11 +56,14 @@ def tool_rollouts(
 
     Raises:
         ConfigurationError: an address that leads nowhere, two tools of one name, a tool without a `timeout`, or with
-            parameters that come from the dataset, which TRL does not give to rollouts.
+            parameters that come from the dataset, which TRL does not give to rollouts; a number that is not possible.
         DefinitionError: what a tool takes cannot be told to a model.
     """
     if max_turns < 1:
         raise ConfigurationError(f"{_WHERE} takes max_turns from 1, not {max_turns}")
+    if deadline_s is not None:
+        seconds(deadline_s, f"{_WHERE}: deadline_s", ConfigurationError)
+    bytes_of_gib(memory_gib, f"{_WHERE}: memory_gib", ConfigurationError)
     named = _named(tools)
     first = find_action(setup, where=f"{_WHERE}: setup") if isinstance(setup, str) else setup
     if first is not None:
@@ -89,6 +93,8 @@ def tool_rollouts(
 
 
 def _named(tools: Sequence[BoundAction[..., Any] | Tool | str]) -> dict[str, Tool]:
+    if isinstance(tools, str) or not isinstance(tools, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"{_WHERE} takes a list of tools, not {tools!r}")
     found = [one if isinstance(one, Tool) else Tool.declare(one, where=_WHERE) for one in tools]
     named = {tool.name: tool for tool in found}
     if not named:

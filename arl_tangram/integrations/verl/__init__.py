@@ -49,7 +49,7 @@ _WITH_LOOP = {"TangramTool", "function_tool"}
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     supported.check()
     if name in _WITH_LOOP:
         importlib.import_module(f"{__name__}.agent_loop")

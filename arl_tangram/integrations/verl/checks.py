@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
+from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.rollouts.addresses import find_function
 from arl_tangram.integrations.rollouts.scoring import find_bounded
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl.settings import Settings
+from arl_tangram.runtime import Tangram
 
 __all__ = ["check_job"]
 
@@ -22,6 +26,7 @@ FEW_CHARACTERS = 256
 _MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 _DEFAULT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 _REWARD = "reward.custom_reward_function"
+_SCORES = f"{_REWARD}.reward_kwargs.action"
 _SAMPLER = "trainer.v1.sampler"
 _FILTER = "algorithm.filter_groups"
 _SYNC, _ASYNC = "TangramReplayBuffer", "TangramReplayBufferAsync"
@@ -45,23 +50,71 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
         Warnings: defaults of verl that cut what tools do, settings that have no effect.
 
     Raises:
-        ConfigurationError: two tools have one name, an address leads nowhere, an action has no `timeout`, something
-            looks for a runtime of another name, or our sampler is not told what verl would tell its own.
+        ConfigurationError: two tools have one name, an address leads nowhere, an action has no `timeout` or takes of a
+            quota that is not declared, something looks for a runtime of another name, or our sampler is not told what
+            verl would tell its own.
     """
     names = Counter(str(tool.name) for tool in tools)
     if twice := sorted(name for name, times in names.items() if times > 1):
         raise ConfigurationError(
             f"tools: more than one is called {', '.join(map(repr, twice))}; verl would use the last"
         )
-    find_function(settings.pools, where="tangram.pools")
+    quotas = {quota.name for quota in declared(settings.pools).setup.quotas}
+    called = {f"the tool {tool.name!r}": tool.tool.action for tool in tools if _is_ours(tool)}
     for name in ("setup", "reward"):
         address: str | None = getattr(settings, name)
         if address is not None:
-            find_bounded(address, where=f"tangram.{name}")
-    _check_reward(config, settings)
+            called[f"tangram.{name}"] = find_bounded(address, where=f"tangram.{name}")
+    scores = _scoring(config, settings)
+    if scores is not None:
+        called[_SCORES] = scores
+    for who, action in called.items():
+        _check_quotas(who, action, quotas)
     _check_runtimes(config, settings, tools)
     _check_sampler(config)
     return [*_cuts(config, tools), *_without_effect(config, settings), *_filtered(config, settings)]
+
+
+def declared(address: str) -> Tangram:
+    """Return the `Tangram` that a function returns, not opened.
+
+    Args:
+        address: of the function, `module:name`.
+
+    Raises:
+        ConfigurationError: it leads nowhere, fails, or returns something else.
+    """
+    where = "tangram.pools"
+    factory = find_function(address, where=where)
+    made: object = factory
+    if not inspect.iscoroutinefunction(factory):  # nor an action, which is one
+        try:
+            made = factory()
+        except Exception as error:
+            raise ConfigurationError(f"{where}: {address} failed: {type(error).__name__}: {error}") from error
+    if isinstance(made, Tangram):
+        return made
+    raise ConfigurationError(
+        f"{where}: {address} is a plain function that returns a Tangram, not opened; this is {made!r}"
+    )
+
+
+def _check_quotas(who: str, action: BoundAction[..., Any], quotas: AbstractSet[str]) -> None:
+    """Check that what an action takes of quotas is declared: each of its calls would fail, and its rollout be lost.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    for name, _ in invocable_of(action).spec.cost.quota:
+        if name not in quotas:
+            raise ConfigurationError(
+                f"{who} takes of the quota {name!r}, and tangram.pools declares "
+                f"{', '.join(map(repr, sorted(quotas))) or 'none'}"
+            )
+
+
+def _is_ours(tool: Any) -> bool:
+    return isinstance(getattr(tool, "tool", None), Tool)
 
 
 def _check_runtimes(config: Any, settings: Settings, tools: Sequence[Any]) -> None:
@@ -72,7 +125,7 @@ def _check_runtimes(config: Any, settings: Settings, tools: Sequence[Any]) -> No
     """
     unless_said = settings.name if _at(config, _DEFAULT_LOOP) == LOOP else "tangram"
     for tool in tools:
-        if isinstance(getattr(tool, "tool", None), Tool) and (tool.runtime or unless_said) != settings.name:
+        if _is_ours(tool) and (tool.runtime or unless_said) != settings.name:
             raise ConfigurationError(
                 f"the runtime is called {settings.name!r}, and the tool {tool.name!r} looks for "
                 f"{tool.runtime or unless_said!r}: say runtime: {settings.name} under its config:"
@@ -132,24 +185,24 @@ def _filtered(config: Any, settings: Settings) -> list[str]:
     return [text]
 
 
-def _check_reward(config: Any, settings: Settings) -> None:
-    """Check the action that our reward function is to call, and in which runtime.
+def _scoring(config: Any, settings: Settings) -> BoundAction[..., Any] | None:
+    """Return the action that our reward function is to call, in the runtime that there will be; None if it is not ours.
 
     Raises:
         ConfigurationError: none is named, or it leads nowhere, or that is another runtime.
     """
     if _at(config, f"{_REWARD}.path") != OURS or _at(config, f"{_REWARD}.name") != "compute_score":
-        return
-    where = f"{_REWARD}.reward_kwargs"
-    action, runtime = _at(config, f"{where}.action"), _at(config, f"{where}.runtime")
+        return None
+    action, runtime = _at(config, _SCORES), _at(config, f"{_REWARD}.reward_kwargs.runtime")
     if not isinstance(action, str):
-        raise ConfigurationError(f"compute_score needs the action that scores: +{where}.action=module:action")
-    find_bounded(action, where=f"{where}.action")
+        raise ConfigurationError(f"compute_score needs the action that scores: +{_SCORES}=module:action")
+    found = find_bounded(action, where=_SCORES)
     if (runtime or "tangram") != settings.name:
         raise ConfigurationError(
             f"the runtime is called {settings.name!r}, and rewards look for {runtime or 'tangram'!r}: "
-            f"say +{where}.runtime={settings.name}"
+            f"say +{_REWARD}.reward_kwargs.runtime={settings.name}"
         )
+    return found
 
 
 def _cuts(config: Any, tools: Sequence[Any]) -> list[str]:

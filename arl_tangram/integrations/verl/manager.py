@@ -7,14 +7,11 @@ import logging
 from typing import Any
 
 import transfer_queue
-from verl.tools.tool_registry import load_all_tools
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-from verl.utils.import_utils import resolve_config_path
 
 from arl_tangram.integrations.ray.sharing import Shared
-from arl_tangram.integrations.verl.checks import check_job
+from arl_tangram.integrations.verl.job import read_job
 from arl_tangram.integrations.verl.owning import Owned, at_end_of_run, disown, own
-from arl_tangram.integrations.verl.settings import Settings, read_settings
 
 __all__ = ["TangramAgentLoopManager", "opened", "with_loop"]
 
@@ -30,13 +27,10 @@ def opened(config: Any) -> Owned:
         ConfigurationError: something in it is wrong.
         InfrastructureError: the runtime did not start in time.
     """
-    settings: Settings = read_settings(config)
-    rollout = config.actor_rollout_ref.rollout
-    given = (rollout.multi_turn.tool_config_path, rollout.multi_turn.function_tool_path)
-    paths = [resolve_config_path(path) if path else None for path in given]
-    for warning in check_job(config, settings, load_all_tools(*paths)):
+    job = read_job(config)
+    for warning in job.warnings:
         logger.warning("%s", warning)
-    return own(settings, int(rollout.n), threshold_of(config))
+    return own(job.settings, int(config.actor_rollout_ref.rollout.n), threshold_of(config))
 
 
 def with_loop(config: Any) -> Any:

@@ -113,6 +113,8 @@ def _check_keys(config: Mapping[str, Any], where: str) -> None:
         problems.append(f"unknown: {', '.join(unknown)}")
     if not isinstance(config.get("action"), str):
         problems.append('missing: action, as "package.module:name"')
+    if not isinstance(runtime := config.get("runtime"), str | None):
+        problems.append(f"runtime is the name of a shared runtime, not {runtime!r}")
     if not problems:
         return
     hint = ""

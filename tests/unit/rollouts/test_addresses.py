@@ -33,14 +33,17 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_process() -> None:
     with pytest.raises(ConfigurationError) as told:
         find_action("nowhere.at.all:run", where="tools.yaml")
     assert str(os.getpid()) in str(told.value)
-    assert "ModuleNotFoundError: No module named 'nowhere'" in str(told.value)
+    assert "ModuleNotFoundError: No module named 'nowhere'; its folder must be on PYTHONPATH there" in str(told.value)
 
 
 def test_a_module_that_fails_is_told_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fails_to_import.py").write_text("1 / 0\n")
+    (tmp_path / "misses_another.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match="ZeroDivisionError"):
         find_function("fails_to_import:run", where="reward")
+    with pytest.raises(ConfigurationError, match=r"No module named 'no_such_library'$"):
+        find_function("misses_another:run", where="reward")
 
 
 @pytest.mark.parametrize("find", [find_action, find_function])

@@ -169,6 +169,13 @@ async def test_it_can_be_opened_where_an_event_loop_runs(connections: list[Alone
         open_here(lambda: Alone("tangram", error=ValueError("broken")))
 
 
+def test_what_is_not_shared_is_not_opened_here() -> None:
+    alone = Tangram(FakePool())
+    with pytest.raises(ConfigurationError, match=r"takes what share\(\) or connect\(\) returns, .*by `with`"):
+        open_here(lambda: alone)  # type: ignore[arg-type, return-value]
+    assert not alone.is_open
+
+
 async def test_closing_waits_until_it_is_open() -> None:
     go = threading.Event()
     made = Alone("tangram", wait=go)

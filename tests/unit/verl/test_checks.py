@@ -17,9 +17,31 @@ def pools() -> tangram.Tangram:
     return tangram.Tangram(tangram.LocalPool(cores=1))
 
 
+def pools_with_quota() -> tangram.Tangram:
+    return tangram.Tangram(tangram.LocalPool(cores=1), tangram.Quota("search", calls=9, period_s=1))
+
+
+def a_pool() -> tangram.LocalPool:
+    return tangram.LocalPool(cores=1)
+
+
+def broken_pools() -> tangram.Tangram:
+    return tangram.Tangram(tangram.LocalPool(cores=-1))
+
+
 @tangram.action(cpu=1)
 def endless(answer: str) -> float:
     return 1.0
+
+
+@tangram.action(quota={"search": 1}, timeout=10)
+def search(query: str) -> str:
+    """Search the web.
+
+    Args:
+        query: what for.
+    """
+    return query
 
 
 @tangram.action(cpu=1, timeout=10)
@@ -105,6 +127,33 @@ def test_an_address_that_leads_nowhere_is_told_with_its_key(key: str) -> None:
     settings = Settings(**{"pools": POOLS, key: "no_such_agent:it"})
     with pytest.raises(ConfigurationError, match=rf"tangram\.{key}: .*no_such_agent"):
         check_job(GOOD, settings, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a_pool", "is a plain function that returns a Tangram, not opened; this is LocalPool"),
+        ("endless", "is a plain function that returns a Tangram, not opened; this is <function endless"),
+        ("broken_pools", "failed: ConfigurationError: .*cores"),
+    ],
+)
+def test_what_returns_no_pools_is_refused(name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^tangram\.pools: \S+:{name} {words}"):
+        check_job(GOOD, Settings(f"{__name__}:{name}"), TOOLS)
+
+
+def test_a_quota_that_no_pools_declare_is_refused() -> None:
+    tool = SimpleNamespace(name="web", runtime=None, tool=Tool.declare(search))
+    with pytest.raises(ConfigurationError, match=r"'web' takes of the quota 'search'.*declares none"):
+        check_job(GOOD, Settings(POOLS), [tool])
+    assert check_job(GOOD, Settings(f"{__name__}:pools_with_quota"), [tool]) == []
+    address = f"{__name__}:search"
+    for settings in (Settings(POOLS, setup=address), Settings(POOLS, reward=address)):
+        with pytest.raises(ConfigurationError, match=r"tangram\.(setup|reward) takes of the quota 'search'"):
+            check_job(GOOD, settings, TOOLS)
+    scoring = changed("reward.custom_reward_function.reward_kwargs.action", address)
+    with pytest.raises(ConfigurationError, match=r"reward_kwargs\.action takes of the quota 'search'"):
+        check_job(scoring, Settings(POOLS), TOOLS)
 
 
 def test_an_action_without_a_timeout_is_refused() -> None:
