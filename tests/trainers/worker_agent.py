@@ -72,6 +72,21 @@ async def hang() -> str:
     return "it has ended"
 
 
+@tangram.action(cpu=1, timeout=60)
+async def begin() -> None:
+    """Write the first line of the notes, before the model does anything."""
+    with span("tool"):
+        await tangram.current_sandbox().write_file("notes", b"begun\n")
+
+
+@tangram.action(cpu=1, timeout=60)
+async def count(answer: str) -> dict[str, Any]:
+    """Score a rollout by its notes: how many lines are in them."""
+    with span("tool"):
+        lines = (await tangram.current_sandbox().read_file("notes")).decode().splitlines()
+        return {"score": len(lines), "first": lines[0], "is_known": answer == str(len(lines))}
+
+
 @tangram.action(quota={"grading": 1}, timeout=60)
 def grade(answer: str, ground_truth: str) -> dict[str, Any]:
     with span("grade"):
