@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
+
+from spans import span
 
 import arl_tangram as tangram
 
@@ -27,18 +25,6 @@ def end():
 atexit.register(end)
 time.sleep(0.05)
 """
-
-
-@contextmanager
-def span(kind: str) -> Iterator[None]:
-    """Write down from when to when a body runs, and in which process."""
-    begun_s = time.monotonic()  # of this machine, so that processes can be compared
-    try:
-        yield
-    finally:
-        line = json.dumps({"kind": kind, "pid": os.getpid(), "span": [begun_s, time.monotonic()]})
-        with Path(os.environ["SPANS"]).open("a") as file:
-            file.write(f"{line}\n")
 
 
 def watched(body: Callable[P, R]) -> Callable[P, R]:
