@@ -90,6 +90,9 @@ async def test_setup_and_reward_run_in_the_rollouts_sandbox(model: Path) -> None
     assert tool_texts(loop, output) == ["Why?\nfirst", "Why?\nfirst\nsecond"]
     assert output.reward_score == 1.0
     assert output.extra_fields["reward_extra_info"] == {"score": 1.0, "tangram_error": "", "lines": 3.0}
+    row = output.as_dict()  # what the v1 trainer keeps, and trains on
+    assert row["rm_scores"].tolist() == [0.0] * (len(output.response_ids) - 1) + [1.0]
+    assert row["extra_fields"]["reward_extra_info"]["score"] == 1.0
 
 
 async def test_a_reward_worker_is_told_of_which_image_the_sandbox_was(

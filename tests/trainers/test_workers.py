@@ -77,7 +77,8 @@ def played(tmp_path_factory: pytest.TempPathFactory, docker_url: str, images: Im
 
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_cores_and_quotas_hold_across_workers(played: Played) -> None:
-    assert played.processes("tool") == played.processes("grade") == 2
+    assert played.processes("tool") == 2 + 1  # the last one has the rollouts that are scored in their sandboxes
+    assert played.processes("grade") == 2
     assert peak(played.spans("tool")) == CORES
     assert peak(played.spans("grade")) == GRADERS
 
@@ -104,6 +105,17 @@ def test_a_hung_tool_ends_at_its_time_limit_and_the_model_hears_of_it(played: Pl
     assert "hang" in played.told["answers"][HANGING]
     assert played.told["tools"][HANGING] == {"hang": {"calls": 1, "failures": 1}}
     assert played.told["scores"][HANGING] == 0
+
+
+def test_rollouts_are_set_up_and_scored_in_their_own_sandboxes_if_the_job_says_so(played: Played) -> None:
+    # A line from the setup and two from the model; the reward workers, which would say "grade", are not asked.
+    assert played.told["alone"] == {
+        "scores": [3, 3],
+        "answers": ["3", "3"],
+        "first": ["begun", "begun"],
+        "is_known": [True, True],
+        "called": [f"tangram/worker_agent.{name}/calls" for name in ("begin", "count", "note")],
+    }
 
 
 def test_the_trainer_is_told_what_the_step_used(played: Played) -> None:

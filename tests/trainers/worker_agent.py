@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from scripted import tool_call
+from spans import span
 
 import arl_tangram as tangram
 from docker_engine import EngineApi
@@ -27,18 +24,6 @@ def pools() -> tangram.Tangram:
         tangram.DockerPool(cores=CORES, memory_gib=1, image=os.environ["IMAGE"], url=os.environ["URL"]),
         tangram.Quota("grading", concurrency=GRADERS),
     )
-
-
-@contextmanager
-def span(kind: str) -> Iterator[None]:
-    """Write down from when to when a body runs, and in which process."""
-    begun_s = time.monotonic()  # of this machine, so that processes can be compared
-    try:
-        yield
-    finally:
-        line = json.dumps({"kind": kind, "pid": os.getpid(), "span": [begun_s, time.monotonic()]})
-        with Path(os.environ["SPANS"]).open("a") as file:
-            file.write(f"{line}\n")
 
 
 @tangram.action(cpu=1, timeout=60)
@@ -70,6 +55,21 @@ async def hang() -> str:
     with span("tool"):
         await tangram.current_sandbox().exec(["sleep", "600"])
     return "it has ended"
+
+
+@tangram.action(cpu=1, timeout=60)
+async def begin() -> None:
+    """Write the first line of the notes, before the model does anything."""
+    with span("tool"):
+        await tangram.current_sandbox().write_file("notes", b"begun\n")
+
+
+@tangram.action(cpu=1, timeout=60)
+async def count(answer: str) -> dict[str, Any]:
+    """Score a rollout by its notes: how many lines are in them."""
+    with span("tool"):
+        lines = (await tangram.current_sandbox().read_file("notes")).decode().splitlines()
+        return {"score": len(lines), "first": lines[0], "is_known": answer == str(len(lines))}
 
 
 @tangram.action(quota={"grading": 1}, timeout=60)
