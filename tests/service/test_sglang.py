@@ -106,7 +106,7 @@ async def test_a_cancelled_call_is_aborted_there_and_waited_for() -> None:
 
 
 async def test_a_request_may_have_a_label_of_its_own() -> None:
-    async with StandInSglang() as server, hosting(declare(server, call_s=0.2)) as engine:
+    async with StandInSglang() as server, hosting(declare(server, call_s=0.5)) as engine:
         await engine.restore()
         await engine.ask("Hello", rid="mine")
         assert server.bodies[-1]["rid"] == "mine"
@@ -180,7 +180,7 @@ async def test_a_resume_that_is_refused_holds_what_is_not_known() -> None:
 
 
 async def test_a_hanging_resume_is_waited_for_and_undone() -> None:
-    async with StandInSglang() as server, hosting(declare(server, transition_s=0.1)) as engine:
+    async with StandInSglang() as server, hosting(declare(server, transition_s=0.5)) as engine:
         server.faults.wake_hangs = True
         for _ in range(2):
             with pytest.raises(StillHeldError):
