@@ -219,8 +219,11 @@ class Run:
         except asyncio.CancelledError as caught:
             error = self._interrupt or BodyCancelledError(f"{self.name} raised CancelledError; nobody cancelled it")
             error.__cause__ = caught if error is not caught else None
-        except BaseException as caught:  # noqa: BLE001 - told to the caller, whatever it is
-            error = caught
+        except BaseException as caught:
+            if isinstance(caught, GeneratorExit) and workshop.loop.is_closed():  # collected: nobody is there any more
+                self._outlived = True
+                raise
+            error = caught  # told to the caller, whatever it is
         finally:
             now_s = workshop.time()
             body_s = now_s - started_at_s if self._body_s is None else self._body_s

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
+import sys
 import threading
 import time
 from pathlib import Path
@@ -156,3 +159,32 @@ def test_what_is_no_name_of_a_quota_is_refused(name: object) -> None:
 def test_what_is_no_retry_after_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="Retry-After"):
         parse_retry_after(value)
+
+
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_what_runs_when_a_loop_is_closed_ends_without_a_word(cpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that somebody runs by hand, and closes while an action runs; the collector ends it some time later."""
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+
+    @tangram.action(cpu=cpu)
+    async def long() -> None:
+        await asyncio.sleep(3600)
+
+    async def begin() -> Tangram:
+        tg = await Tangram(FakePool()).start()
+        running.append(asyncio.ensure_future(tg.run(long)))
+        await asyncio.sleep(0.01)
+        return tg
+
+    running: list[asyncio.Future[None]] = []
+    loop = asyncio.new_event_loop()
+    tg = contextvars.copy_context().run(loop.run_until_complete, begin())
+    assert tg.statistics().running
+    loop.close()
+    running.clear()
+    del loop
+    asyncio.run(tg.aclose())
+    del tg
+    gc.collect()
+    assert said == []
