@@ -75,7 +75,7 @@ class TemplateChat:
         try:
             message = parse_response(self._tokenizer, ids, prefix=context, tools=self._tools)
         except RecursionError:  # JSON that is nested too deeply: TRL makes text of other errors only
-            return Turn(str(self._tokenizer.decode(ids, skip_special_tokens=True)), ())
+            return Turn(self._tokenizer.decode(ids, skip_special_tokens=True), ())
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return Turn(
             str(message.get("content") or ""),
