@@ -25,7 +25,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("doorway.py", "do", "from another loop: what `statistics` and its kin ask is answered in one step"),
     Exemption("integrations/rollouts/here.py", "open_here", "a trainer's constructor waits until its pools are open"),
     Exemption("integrations/rollouts/here.py", "close_here", "the end of a trainer waits until its pools are closed"),
-    Exemption("integrations/verl/owning.py", "off_loop", "between two steps, a trainer waits for what it asks"),
+    Exemption("integrations/verl/owning.py", "_off_loop", "between two steps, a trainer waits for what it asks"),
     Exemption("integrations/versions.py", "check", "a worker that is made looks once which trainer is installed"),
     Exemption("managers/host/machine.py", "read_machine", "reads /proc and /sys once per pool; no disk"),
     Exemption("managers/local/pool.py", "manager", "resolves the path of its folder, once, before any action runs"),

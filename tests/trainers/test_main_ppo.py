@@ -210,8 +210,13 @@ def test_nothing_of_it_is_left(trained: Trained) -> None:
     assert not trained.ended.left
 
 
+def lines_of_the_how_to() -> list[str]:
+    (lines,) = [block.source.split() for block in blocks(HOW_TO) if block.source.startswith("+tangram.pools")]
+    return lines
+
+
 def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
-    (lines,) = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
+    lines = lines_of_the_how_to()
     script = re.findall(r"^    ([\w.+]+=\S+) \\$", (EXAMPLE / "run.sh").read_text(), re.MULTILINE)
     assert len(lines) <= 10
     assert script[: len(lines)] == lines
@@ -224,7 +229,7 @@ def test_the_lines_of_the_how_to_are_those_that_were_run() -> None:
 
 
 def test_the_lines_of_the_how_to_are_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    (lines,) = [block.source.split() for block in blocks(HOW_TO) if "+tangram.pools" in block.source]
+    lines = lines_of_the_how_to()
     with initialize_config_module("verl.trainer.config", version_base=None):
         job = compose("ppo_trainer", ["actor_rollout_ref.rollout.name=vllm", *lines])
     assert (job.data.tool_config_path, job.data.return_raw_chat) == ("tools.yaml", True)
