@@ -296,6 +296,27 @@ async def test_what_the_model_brings_about_is_told_to_it_and_not_masked(model: P
     assert output.extra_fields["tangram_masked"] is False
 
 
+@pytest.mark.parametrize(
+    ("form", "said", "told"),
+    [
+        ("hermes", '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>', "Unknown function '?'"),
+        ("gpt-oss", '{"how": ' + "[" * 1500 + "]" * 1500 + "}", "Invalid JSON in arguments for 'fails'"),
+    ],
+    ids=["surrogate", "nested"],
+)
+async def test_a_call_that_would_break_verls_loop_is_told_to_the_model(
+    model: Path, form: str, said: str, told: str
+) -> None:
+    if form == "gpt-oss":
+        head = "<|start|>assistant<|channel|>commentary to=functions.fails <|constrain|>json<|message|>"
+        said = f"{head}{said}<|call|>"
+    loop = rollout_of(model, lambda _prompt, turn: "Done." if turn else said, tool("fails"), format=form)
+    async with tangram.Tangram(FakePool()):
+        output = await loop.run({}, **sample(session_id=0))  # an error would be a rollout without a row
+    assert told in loop.tokenizer.decode(output.response_ids)
+    assert output.extra_fields["tangram_masked"] is False
+
+
 async def test_a_hung_tool_ends_with_the_deadline_and_the_rollout_goes_on(model: Path) -> None:
     answer = calls(
         [("run", {"command": "echo x > notes; sleep 600"})], [("run", {"command": "echo late"})], then="Too late."

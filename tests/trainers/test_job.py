@@ -160,6 +160,8 @@ def test_the_ten_lines_of_the_how_to_are_right(
         ([f"+tangram.pools={__name__}:pools"], "nothing would open the runtime: say +actor_rollout_ref.rollout.agent."),
         (["tangram.pools=my_agent:pools"], "ConfigCompositionException: "),
         (["--config-path", "/no/such/folder"], "MissingConfigException: "),
+        ([*LINES, "+tangram.image=???"], "ConfigurationError: the configuration cannot be read: MissingMandatoryValue"),
+        ([*LINES, "+tangram.image=${no.such}"], "InterpolationKeyError: Interpolation key 'no.such' not found"),
     ],
 )
 def test_what_is_wrong_with_it_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

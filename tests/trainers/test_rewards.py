@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -212,7 +213,14 @@ async def test_what_a_function_of_the_user_cannot_score_has_0(load: Load, v1: bo
     async def nothing(**fields: Any) -> Any:
         return float("nan")
 
-    for function, error in ((broken, "ValueError"), (nothing, "TypeError")):
+    def exits(**fields: Any) -> float:
+        sys.exit(3)  # as of an answer that is a program, and is run here
+
+    async def exits_on_the_loop(**fields: Any) -> float:
+        return exits()
+
+    functions = {broken: "ValueError", nothing: "TypeError", exits: "SystemExit", exits_on_the_loop: "SystemExit"}
+    for function, error in functions.items():
         scored = await load(None, function).run_single(sample(v1=v1))
         told = {"score": 0.0, "tangram_masked": 0.0, "tangram_error": error}
         assert scored == {"reward_score": 0.0, "reward_extra_info": told}

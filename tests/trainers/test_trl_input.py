@@ -104,3 +104,20 @@ def test_conversations_are_written_as_the_template_has_them_and_calls_are_read(m
     ids = whole["input_ids"] if hasattr(whole, "keys") else whole
     assert chat.begin(prompt) + said + chat.tell([("shell", "a"), ("shell", "b")]) == list(ids)
     assert chat.read(chat.begin(prompt), tokenizer.encode("<tool_call>\n{broken")).calls == []
+
+
+@pytest.mark.parametrize("call", ["[" * 5000, '{"name": "shell", "arguments": {"command": ' + "[" * 5000])
+def test_a_call_that_is_nested_too_deeply_is_text(models: dict[str, Path], call: str) -> None:
+    chat, tokenizer = _chat(models["known"])
+    said = tokenizer.encode(f"<tool_call>\n{call}\n</tool_call><|im_end|>", add_special_tokens=False)
+    turn = chat.read(chat.begin([{"role": "user", "content": "go"}]), said)
+    assert turn.calls == ()
+    assert call in turn.text
+
+
+def test_a_name_that_utf_8_cannot_write_is_told_to_the_model(models: dict[str, Path]) -> None:
+    chat, tokenizer = _chat(models["known"])
+    call = '<tool_call>\n{"name": "\\ud800", "arguments": {}}\n</tool_call><|im_end|>'
+    turn = chat.read(chat.begin([{"role": "user", "content": "go"}]), tokenizer.encode(call, add_special_tokens=False))
+    assert [one.name for one in turn.calls] == ["?"]
+    assert chat.tell([(one.name, "there is no such tool") for one in turn.calls])

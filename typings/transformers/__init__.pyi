@@ -3,6 +3,7 @@ from typing import Any
 
 class PreTrainedTokenizerBase:
     eos_token_id: int | None
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str: ...
     def apply_chat_template(
         self,
         conversation: Sequence[Mapping[str, Any]],

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -52,6 +52,8 @@ def form_of(annotation: Any, within: tuple[Any, ...] = ()) -> Form:
         within = (*within, annotation)
         annotation = getattr(annotation, "__supertype__", None) or annotation.__value__
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if not isinstance(annotation, Hashable):
+        raise FormError(f"{annotation} is no type")
     if origin is Annotated:
         inner = form_of(arguments[0], within)
         text = next((told for told in arguments[1:] if isinstance(told, str)), None)

@@ -124,6 +124,6 @@ def _form(own: str, parameter: inspect.Parameter, hints: Mapping[str, Any], text
 
 def _is_json(value: Any) -> bool:
     try:
-        return bool(json.loads(json.dumps(value)) == value)
+        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
     except (TypeError, ValueError):
         return False

@@ -51,7 +51,8 @@ class Rollout:
     """One rollout; entered with `async with`, which waits for nothing.
 
     Its calls are in one trajectory, which is opened before the first of them and closed when it is left, with its
-    sandbox. While it is entered, `current_rollout()` returns it.
+    sandbox. While it is entered, `current_rollout()` returns it. It takes calls on the event loop where it was entered;
+    the runtime may be on another.
 
     Args:
         runtime: a `Tangram` or a shared runtime that is open.
@@ -147,7 +148,7 @@ class Rollout:
         Raises:
             InfrastructureError: the infrastructure failed, now or earlier in this rollout.
             RunTimeout: the body ran for too long, or the deadline of the rollout has passed.
-            UsageError: the rollout is not entered, or was left.
+            UsageError: the rollout is not entered, or was left, or is on another event loop.
             TangramError: as for `tangram.run`; what the body raises passes unchanged.
         """
         invocable = invocable_of(action)
@@ -214,6 +215,8 @@ class Rollout:
     def _check(self) -> None:
         if self._loop is None or self._is_over:
             raise UsageError("a rollout takes calls inside its `async with`")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("a rollout takes calls on the event loop where it was entered")
         if self._failure is not None:
             raise self._failure
 

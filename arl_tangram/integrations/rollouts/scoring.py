@@ -55,7 +55,7 @@ async def score(runtime: Calling | Rollout, action: BoundAction[..., Any], field
     return {"score": scored["score"], "tangram_error": "", **scored}
 
 
-def scored_0(error: Exception, name: str) -> dict[str, Any]:
+def scored_0(error: BaseException, name: str) -> dict[str, Any]:
     """Return the score of an answer that what scores it could not take, and log why, once for each class of error.
 
     Args:

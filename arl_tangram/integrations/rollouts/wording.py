@@ -32,13 +32,21 @@ _OWN = (
 
 
 def text_of(result: Any) -> str:
-    """Return what a tool returned as text: a text as it is, what JSON can say as JSON, and `str()` of all else."""
+    """Return what a tool returned as text: a text as it is, what JSON can say as JSON, and `str()` of all else.
+
+    What UTF-8 cannot write, such as the name of a file that is no text, is told as question marks.
+    """
     if isinstance(result, str):
-        return result
+        return in_utf_8(result)
     try:
-        return json.dumps(result, ensure_ascii=False)
+        return in_utf_8(json.dumps(result, ensure_ascii=False))
     except (TypeError, ValueError):
-        return str(result)
+        return in_utf_8(str(result))
+
+
+def in_utf_8(text: str) -> str:
+    """Return a text as UTF-8 can write it: tokenizers refuse surrogates that stand alone."""
+    return text.encode(errors="replace").decode()
 
 
 def words_for(error: BaseException, tool: str) -> str:
@@ -66,9 +74,9 @@ def words_for(error: BaseException, tool: str) -> str:
         case InfrastructureError():
             text = f"{tool} is not available"
         case _:
-            said = _short(str(error))
+            said = _short(_text(error))
             text = f"{tool} failed: {type(error).__name__}" + (f": {said}" if said else "")
-    return f"Error: {text}"
+    return in_utf_8(f"Error: {text}")
 
 
 def is_masked(error: BaseException) -> bool:
@@ -82,17 +90,25 @@ def is_masked(error: BaseException) -> bool:
 def infrastructure_error(error: BaseException) -> InfrastructureError | None:
     """Return the error of the infrastructure that an error is, or that Ray has wrapped in it; None if there is none."""
     seen: object = error
-    while isinstance(seen, BaseException):
+    known: set[int] = set()  # errors of others may have each other as their causes
+    while isinstance(seen, BaseException) and id(seen) not in known:
         if isinstance(seen, InfrastructureError):
             return seen
-        inner = getattr(seen, "cause", None)  # of a RayTaskError
-        seen = None if inner is seen else inner
+        known.add(id(seen))
+        seen = getattr(seen, "cause", None)  # of a RayTaskError
     return None
 
 
 def is_own(error: Exception) -> bool:
     """Return whether an error is the doing of the tool or of the model: told to it, and never masked."""
     return isinstance(error, _OWN) or not isinstance(error, TangramError)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - of a class that the project does not know
+        return ""
 
 
 def _short(text: str) -> str:

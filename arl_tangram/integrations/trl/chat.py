@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from trl.chat_template_utils import add_response_schema, parse_response
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.integrations.rollouts.wording import in_utf_8
 from arl_tangram.integrations.trl.episode import Message, ToolCall, Turn
 
 
@@ -71,11 +72,14 @@ class TemplateChat:
         """Return what the model said after a context; calls that cannot be read are text."""
         if not ids:
             return Turn("", ())
-        message = parse_response(self._tokenizer, ids, prefix=context, tools=self._tools)
+        try:
+            message = parse_response(self._tokenizer, ids, prefix=context, tools=self._tools)
+        except RecursionError:  # JSON that is nested too deeply: TRL makes text of other errors only
+            return Turn(self._tokenizer.decode(ids, skip_special_tokens=True), ())
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return Turn(
             str(message.get("content") or ""),
-            [ToolCall(str(call["name"]), call.get("arguments")) for call in calls],
+            [ToolCall(in_utf_8(str(call["name"])), call.get("arguments")) for call in calls],
         )
 
     def tell(self, answers: Sequence[tuple[str, str]]) -> list[int]:

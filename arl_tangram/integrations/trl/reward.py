@@ -100,8 +100,18 @@ def batch_reward(
 def _rows(
     prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], columns: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the fields of each sample."""
+    """Return the fields of each sample.
+
+    Raises:
+        ConfigurationError: a column has no value for each of them.
+    """
     whole = {key: values for key, values in columns.items() if key not in _OF_THE_TRAINER}
+    count = len(completions)
+    for key, values in {"prompts": prompts, "completion_ids": completion_ids, **whole}.items():
+        if not hasattr(values, "__len__"):
+            raise ConfigurationError(f"batch_reward(): the column {key!r} is no list, but {values!r}")
+        if len(values) != count:
+            raise ConfigurationError(f"batch_reward(): the column {key!r} has {len(values)} values for {count} samples")
     rows: list[dict[str, Any]] = []
     for number, completion in enumerate(completions):
         row = {key: values[number] for key, values in whole.items()}

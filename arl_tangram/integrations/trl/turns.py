@@ -22,10 +22,17 @@ class Said:
     Attributes:
         ids: its tokens.
         logprobs: of each token, if the model's server tells them.
+
+    Raises:
+        ValueError: there are more or fewer logprobs than tokens.
     """
 
     ids: list[int]
     logprobs: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.logprobs is not None and len(self.logprobs) != len(self.ids):
+            raise ValueError(f"Said() has {len(self.ids)} tokens with {len(self.logprobs)} logprobs")
 
 
 Generate = Callable[[list[list[int]]], Sequence[Said]]

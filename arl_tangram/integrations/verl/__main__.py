@@ -56,9 +56,14 @@ def _told(config: Any) -> str:
     Raises:
         TangramError: something is wrong.
     """
+    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415 - it comes with verl
+
     from arl_tangram.integrations.verl.job import read_job  # noqa: PLC0415 - verl's version is looked at before
 
-    job = read_job(config)
+    try:
+        job = read_job(config)
+    except OmegaConfBaseException as error:
+        raise ConfigurationError(f"the configuration cannot be read: {type(error).__name__}: {error}") from error
     if config.actor_rollout_ref.rollout.agent.get("agent_loop_manager_class") is None:
         ours = "arl_tangram.integrations.verl.TangramAgentLoopManager"
         raise ConfigurationError(f"nothing would open the runtime: say +{_MANAGER}={ours}")

@@ -14,6 +14,7 @@ from arl_tangram.integrations.rollouts.here import runtime_here
 from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.integrations.rollouts.scoring import find_bounded, score, taken_by
 from arl_tangram.integrations.verl.masked import masked_output
+from arl_tangram.integrations.verl.readable import ReadableCalls
 from arl_tangram.integrations.verl.settings import Settings, read_sample, read_settings
 from arl_tangram.integrations.verl.tool import TangramTool
 from arl_tangram.integrations.verl.using import Uses, uses_var
@@ -39,6 +40,7 @@ class TangramToolAgentLoop(ToolAgentLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.tool_parser = ReadableCalls(self.tool_parser)
         block = self.config.get("tangram")
         self._settings = Settings(pools="") if block is None else read_settings(self.config)
         for tool in self._tangram_tools():

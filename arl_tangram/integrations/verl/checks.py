@@ -11,7 +11,7 @@ from typing import Any, cast
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.rollouts.addresses import find_function
-from arl_tangram.integrations.rollouts.scoring import find_bounded
+from arl_tangram.integrations.rollouts.scoring import find_bounded, taken_by
 from arl_tangram.integrations.rollouts.tool import Tool
 from arl_tangram.integrations.verl.settings import Settings
 from arl_tangram.runtime import Tangram
@@ -27,6 +27,10 @@ _MULTI_TURN = "actor_rollout_ref.rollout.multi_turn"
 _DEFAULT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 _REWARD = "reward.custom_reward_function"
 _SCORES = f"{_REWARD}.reward_kwargs.action"
+_FIELDS = (
+    *("answer", "solution_str", "ground_truth", "data_source", "extra_info"),
+    *("reward_router_address", "reward_model_tokenizer"),  # where the job has a reward model
+)
 _SAMPLER = "trainer.v1.sampler"
 _FILTER = "algorithm.filter_groups"
 _SYNC, _ASYNC = "TangramReplayBuffer", "TangramReplayBufferAsync"
@@ -60,6 +64,8 @@ def check_job(config: Any, settings: Settings, tools: Sequence[Any]) -> list[str
             f"tools: more than one is called {', '.join(map(repr, twice))}; verl would use the last"
         )
     quotas = {quota.name for quota in declared(settings.pools).setup.quotas}
+    if settings.nodes is not None:
+        find_function(settings.nodes, where="tangram.nodes")  # not called: it may ask Ray
     called = {f"the tool {tool.name!r}": tool.tool.action for tool in tools if _is_ours(tool)}
     for name in ("setup", "reward"):
         address: str | None = getattr(settings, name)
@@ -189,7 +195,7 @@ def _scoring(config: Any, settings: Settings) -> BoundAction[..., Any] | None:
     """Return the action that our reward function is to call, in the runtime that there will be; None if it is not ours.
 
     Raises:
-        ConfigurationError: none is named, or it leads nowhere, or that is another runtime.
+        ConfigurationError: none is named, or it leads nowhere, or asks for no field, or that is another runtime.
     """
     if _at(config, f"{_REWARD}.path") != OURS or _at(config, f"{_REWARD}.name") != "compute_score":
         return None
@@ -197,6 +203,11 @@ def _scoring(config: Any, settings: Settings) -> BoundAction[..., Any] | None:
     if not isinstance(action, str):
         raise ConfigurationError(f"compute_score needs the action that scores: +{_SCORES}=module:action")
     found = find_bounded(action, where=_SCORES)
+    further: Mapping[str, Any] = _at(config, f"{_REWARD}.reward_kwargs")
+    try:
+        taken_by(found, dict.fromkeys([*_FIELDS, *(str(key) for key in further if key not in {"action", "runtime"})]))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_SCORES}: {error}") from None
     if (runtime or "tangram") != settings.name:
         raise ConfigurationError(
             f"the runtime is called {settings.name!r}, and rewards look for {runtime or 'tangram'!r}: "

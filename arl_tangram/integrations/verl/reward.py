@@ -145,6 +145,8 @@ class TangramRewardManager(RewardManagerBase):
         }
         try:
             scored = {"tangram_error": "", **score_of(await self._called(given), _FUNCTION)}
+        except SystemExit as error:  # of code that the function runs; the worker must not end by it
+            scored = scored_0(error, _FUNCTION)
         except Exception as error:
             if infrastructure_error(error) is None and is_own(error):
                 scored = scored_0(error, _FUNCTION)

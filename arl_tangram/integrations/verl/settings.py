@@ -21,7 +21,7 @@ class Settings:
 
     Attributes:
         pools: `module:function` of the factory that returns a `Tangram`, which is not opened.
-        nodes: `module:name` of the sequence of `Node`, or of a function that returns it; None for every machine.
+        nodes: `module:function` of what returns the sequence of `Node`; None for every machine.
         name: what the runtime is called in its job.
         lease_s: seconds after which a process that is not heard of loses what it holds.
         start_timeout_s: seconds until the runtime must be up.

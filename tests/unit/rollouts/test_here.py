@@ -80,12 +80,22 @@ async def test_it_lives_on_a_loop_of_its_own(connections: list[Alone]) -> None:
     assert connections[0].open_on is not asyncio.get_running_loop()
 
 
-async def test_who_asks_may_be_cancelled_and_others_have_it_all_the_same(connections: list[Alone]) -> None:
+async def test_who_asks_may_be_cancelled_and_others_have_it_all_the_same(
+    connections: list[Alone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled = threading.Event()
+
+    def connect(name: str, *, timeout: float) -> Alone:
+        connections.append(Alone(name, wait=cancelled))
+        return connections[-1]
+
+    monkeypatch.setattr(here, "connect", connect)
     first = asyncio.ensure_future(runtime_here())
     await asyncio.sleep(0)
     second = asyncio.ensure_future(runtime_here())
     await asyncio.sleep(0)
     first.cancel()
+    cancelled.set()
     assert await second is connections[0]
     assert first.cancelled()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NewType, NotRequired, Optional, TypedDict
 
@@ -188,12 +189,22 @@ def refused(annotation: Any) -> Callable[..., Any]:
         (Literal["a"] | int, "an enumeration beside"),
         (Literal[b"a"], "texts, numbers"),
         (Node, "Node contains itself"),
+        ([int], r"\[<class 'int'>\] is no type"),
+        ({"type": "string"}, "is no type"),
     ],
     ids=str,
 )
 def test_what_cannot_be_expressed_is_refused(annotation: Any, words: str) -> None:
     with pytest.raises(DefinitionError, match=f"^tool: the parameter 'given': .*{words}"):
         function_schema(refused(annotation))
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_a_default_that_json_cannot_say_is_not_told(number: float) -> None:
+    def tool(limit: float = number) -> None:
+        """Do it."""
+
+    assert properties(tool) == {"limit": {"type": "number"}}
 
 
 def test_parameters_that_a_model_cannot_give_are_refused() -> None:

@@ -367,3 +367,16 @@ async def test_a_rollout_can_be_on_another_loop_than_its_runtime() -> None:
     async with Tangram(FakePool()) as tg:
         assert await asyncio.to_thread(lambda: asyncio.run(elsewhere(tg))) == ["fake-1:a", "fake-1:ab"]
         assert_idle(tg)
+
+
+async def test_a_rollout_takes_calls_on_the_loop_where_it_was_entered_only() -> None:
+    async with Tangram(FakePool()) as tg:
+        async with Rollout(tg) as rollout:
+            with pytest.raises(UsageError, match="on the event loop where it was entered"):
+                await asyncio.to_thread(lambda: asyncio.run(_used(rollout)))
+            assert await _used(rollout) == "fake-1:a"
+        assert_idle(tg)
+
+
+async def _used(rollout: Rollout) -> str:
+    return (await rollout.use(WRITE, {"text": "a"})).text

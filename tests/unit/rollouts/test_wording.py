@@ -21,6 +21,8 @@ from arl_tangram.integrations.rollouts.wording import infrastructure_error, is_o
         (None, "null"),
         ({1}, "{1}"),
         (ValueError("as it is"), "as it is"),
+        ("a file \udcff", "a file ?"),
+        (["\ud800"], '["?"]'),
     ],
     ids=str,
 )
@@ -50,6 +52,19 @@ def test_errors_become_short_texts(error: Exception, text: str) -> None:
     assert words_for(error, "sh") == f"Error: {text}"
 
 
+class CannotSay(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_error_that_has_no_text_is_told_by_its_class() -> None:
+    assert words_for(CannotSay(), "sh") == "Error: sh failed: CannotSay"
+
+
+def test_what_a_model_is_told_can_be_written_as_utf_8() -> None:
+    assert words_for(ValueError("\ud800"), "sh") == "Error: sh failed: ValueError: ?"
+
+
 class FromRay(Exception):
     """As `RayTaskError` does, it has what it wraps as `cause`."""
 
@@ -69,6 +84,8 @@ def test_what_the_infrastructure_did_is_masked_and_all_else_is_not() -> None:
     looped = FromRay(None)
     looped.cause = looped
     assert not is_masked(looped)
+    looped.cause = FromRay(looped)
+    assert not is_masked(looped), "it would be looked at for ever"
 
 
 def test_every_error_is_masked_or_told_to_the_model_or_raised() -> None:

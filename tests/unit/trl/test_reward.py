@@ -146,3 +146,22 @@ def test_a_reward_that_could_run_for_ever_is_refused() -> None:
 def test_an_address_that_leads_nowhere_is_refused() -> None:
     with pytest.raises(tangram.ConfigurationError, match=r"batch_reward\(\): the module of 'no_such:grade'"):
         batch_reward("no_such:grade")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"truth": ["1"]}, "'truth' has 1 values for 4 samples"),
+        ({"truth": ["1"] * 5}, "'truth' has 5 values for 4 samples"),
+        ({"truth": None}, "'truth' is no list, but None"),
+        ({"truth": ["1"] * 4, "other": 5}, "'other' is no list, but 5"),
+    ],
+)
+async def test_a_column_has_a_value_for_each_sample(columns: dict[str, Any], words: str) -> None:
+    with pytest.raises(tangram.ConfigurationError, match=words):
+        await _rewards(grade, **columns)
+
+
+async def test_no_samples_have_no_rewards() -> None:
+    async with tangram.Tangram(FakePool(), tangram.Quota("judge", concurrency=4)):
+        assert await batch_reward(grade)([], [], [], truth=[]) == []

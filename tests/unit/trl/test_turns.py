@@ -133,6 +133,12 @@ def test_as_many_answers_as_questions_are_demanded() -> None:
     loop.close()
 
 
+def test_each_token_has_its_logprob_or_none_has() -> None:
+    with pytest.raises(ValueError, match="3 tokens with 2 logprobs"):
+        Said([1, 2, 3], [-1.0, -2.0])
+    assert Said([1], [-1.0]).logprobs == [-1.0]
+
+
 def test_without_rollouts_there_is_nothing_to_serve() -> None:
     turns = Turns(0)
     turns.end()

@@ -122,7 +122,7 @@ def test_tools_of_one_name_are_refused() -> None:
         check_job(GOOD, Settings(POOLS), [*TOOLS, SimpleNamespace(name="bash")])
 
 
-@pytest.mark.parametrize("key", ["pools", "setup", "reward"])
+@pytest.mark.parametrize("key", ["pools", "nodes", "setup", "reward"])
 def test_an_address_that_leads_nowhere_is_told_with_its_key(key: str) -> None:
     settings = Settings(**{"pools": POOLS, key: "no_such_agent:it"})
     with pytest.raises(ConfigurationError, match=rf"tangram\.{key}: .*no_such_agent"):
@@ -151,7 +151,7 @@ def test_a_quota_that_no_pools_declare_is_refused() -> None:
     for settings in (Settings(POOLS, setup=address), Settings(POOLS, reward=address)):
         with pytest.raises(ConfigurationError, match=r"tangram\.(setup|reward) takes of the quota 'search'"):
             check_job(GOOD, settings, TOOLS)
-    scoring = changed("reward.custom_reward_function.reward_kwargs.action", address)
+    scoring = changed("reward.custom_reward_function.reward_kwargs", {"action": address, "query": "x"})
     with pytest.raises(ConfigurationError, match=r"reward_kwargs\.action takes of the quota 'search'"):
         check_job(scoring, Settings(POOLS), TOOLS)
 
@@ -171,6 +171,17 @@ def test_a_reward_needs_an_action_that_there_is() -> None:
         check_job(changed(key, {}), Settings(POOLS), TOOLS)
     with pytest.raises(ConfigurationError, match=rf"{where}\.action: .*no_such_agent"):
         check_job(changed(f"{key}.action", "no_such_agent:grade"), Settings(POOLS), TOOLS)
+
+
+def test_a_reward_that_asks_for_no_field_is_refused() -> None:
+    job = copy.deepcopy(GOOD)
+    job["reward"]["custom_reward_function"]["reward_kwargs"] |= {"action": f"{__name__}:search"}
+    with pytest.raises(
+        ConfigurationError, match=r"reward_kwargs\.action: .*search asks for query; there are .* answer"
+    ):
+        check_job(job, Settings(pools=f"{__name__}:pools_with_quota"), TOOLS)
+    job["reward"]["custom_reward_function"]["reward_kwargs"] |= {"query": "x"}
+    assert check_job(job, Settings(pools=f"{__name__}:pools_with_quota"), TOOLS) == []
 
 
 def test_a_reward_that_looks_for_another_runtime_is_refused() -> None:

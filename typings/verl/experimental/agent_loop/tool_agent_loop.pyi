@@ -7,5 +7,6 @@ from verl.tools.function_tool import FunctionTool
 class ToolAgentLoop(AgentLoopBase):
     tools: dict[str, BaseTool | FunctionTool]
     tool_schemas: list[dict[str, Any]]
+    tool_parser: Any
     def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None: ...
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any) -> AgentLoopOutput: ...
