@@ -120,7 +120,7 @@ def test_a_client_that_is_stopped_for_longer_than_its_lease_loses_what_it_had_an
     [
         ("odd", "RemoteError", "OddError: odd"),
         ("large", "ConfigurationError", "LocalPool(cores=4096)"),
-        ("missing", "OwnerLostError", "No module named 'only_here'"),
+        ("missing", "ConfigurationError", "No module named 'only_here'"),
     ],
 )
 def test_what_cannot_be_opened_on_a_node_is_told_and_leaves_no_actors(
