@@ -71,7 +71,7 @@ class Found:
         made: the actors that were made here, by name; the owner's is the first.
     """
 
-    library: Library
+    ray: Library
     name: SharedName
     owner: OwnerLine
     greeting: Mapping[str, Any]
@@ -80,19 +80,19 @@ class Found:
     def agent(self, offer: NodeOffer) -> AgentLine:
         """Return the way to the agent of a node."""
         name = self.name.agent(offer.name)
-        return AgentHandle(self.library, name, self.made.get(name))
+        return AgentHandle(self.ray, name, self.made.get(name))
 
     async def aclose(self) -> None:
         """End the actors that were made here: the owner first, so that all callers are told."""
         actors, self.made = list(self.made.values()), {}
         for some in (actors[:1], actors[1:]):
-            ending = [self.library.answer(actor.aclose.remote) for actor in some]
+            ending = [self.ray.answer(actor.aclose.remote) for actor in some]
             if ending:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.gather(*ending, return_exceptions=True), CLOSE_S)
         for actor in actors:
-            self.library.end(actor)
-        await off_loop(self.library.give_up)
+            self.ray.end(actor)
+        await off_loop(self.ray.give_up)
 
 
 async def make(plan: Plan) -> Found:
@@ -136,11 +136,11 @@ async def _all_started(plan: Plan, found: Found, places: Sequence[Placed]) -> No
     owner, *agents = found.made.values()
     try:
         async with asyncio.timeout(plan.start_timeout_s):
-            await found.library.answer(owner.pid.remote)
+            await found.ray.answer(owner.pid.remote)
             for place, agent in zip(places, agents, strict=True):
-                told = cast(AgentReply, pickle.loads(await found.library.answer(agent.started.remote)))
+                told = cast(AgentReply, pickle.loads(await found.ray.answer(agent.started.remote)))
                 result_of(told, f"{named(place.name)} of the shared runtime {plan.name!r}")
-            await found.library.answer(owner.ready.remote)
+            await found.ray.answer(owner.ready.remote)
     except TimeoutError as error:
         raise InfrastructureError(
             f"the actors of the shared runtime {plan.name!r} were not up within {plan.start_timeout_s:g} s"
