@@ -201,6 +201,8 @@ class Rollout:
             TangramError: something is declared or used in a wrong way, such as a cost that no pool can meet.
         """
         self._check()
+        if not isinstance(tool, Tool):  # pyright: ignore[reportUnnecessaryIsInstance] - nobody checks types at a trainer
+            raise UsageError(f"use() takes a Tool, as Tool.declare makes one of an action, not {tool!r}")
         if self.left_s == 0:
             text = f"Error: {tool.name} was not called: the time for this task is over"
             return Used(text, ok=False, error=RunTimeout.__name__)

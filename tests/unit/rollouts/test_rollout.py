@@ -369,6 +369,15 @@ async def test_a_rollout_can_be_on_another_loop_than_its_runtime() -> None:
         assert_idle(tg)
 
 
+async def test_what_is_used_is_a_tool() -> None:
+    @tangram.action(timeout=1)
+    async def plain() -> None: ...
+
+    async with Tangram(FakePool()) as tg, Rollout(tg) as rollout:
+        with pytest.raises(UsageError, match=r"as Tool\.declare makes one of an action"):
+            await rollout.use(plain, {})  # type: ignore[arg-type]
+
+
 async def test_a_rollout_takes_calls_on_the_loop_where_it_was_entered_only() -> None:
     async with Tangram(FakePool()) as tg:
         async with Rollout(tg) as rollout:
