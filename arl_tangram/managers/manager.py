@@ -58,6 +58,19 @@ class CpuLease(Protocol):
         """
         ...
 
+    def resize(self, milli_cores: int) -> None:
+        """Let the sandbox have other cores from now on, whole ones; with 0 it is suspended: next to nothing runs in it.
+
+        Synchronous: by direct writes they are in effect, through a daemon that is begun. Commands that run keep
+        running, and their deadlines stand still while it is suspended. Only for a sandbox, where the manager
+        `can_resize`; the caller never asks for more than is free.
+
+        Raises:
+            AllocationError: the sandbox does not have the cores.
+            SandboxLostError: the sandbox is gone.
+        """
+        ...
+
     @property
     def usage(self) -> ExecUsage:
         """What the commands took so far."""
@@ -155,7 +168,9 @@ class CpuManager(Protocol):
         """
         ...
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Apply a grant: pin the sandbox (or, for a host body, just pick) cores; synchronous.
 
         The caller never asks for more than is free: the scheduler has counted it already.
@@ -165,7 +180,18 @@ class CpuManager(Protocol):
             sandbox: where it is for, on whose node the cores are; None for a host body, on the `host_node`.
             again: whether the action has had as much and has lent it, or its trajectory holds it; the pool may have
                 become smaller since, and cores that are beyond it then are retired when they come back.
+            most: milli-cores that `resize` may ever give it: what programs are told of, as the number of threads to
+                start; 0 for `milli_cores`.
         """
+        ...
+
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed here; None if they can. Known from `start` on."""
+        ...
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that one change of the cores of a running action takes here, about. Known from `start` on."""
         ...
 
     def on_capacity(self, tell: Callable[[str, int], None]) -> None:

@@ -18,6 +18,9 @@ class Allocation:
         node: the name of the node whose cores or memory these are, if the pool has several; else None.
         service: the name of the service that it uses, or None.
         devices: the GPUs of that service, or those that it has to itself: their UUIDs, or names such as `cpu:0`.
+        max_units: whole cores (rounded up) that it may have at most while it runs, where they can change
+            (`Elastic(..., resizable=True)` in a sandbox of a pool with `share=`); else those that it has. Start as many
+            workers.
     """
 
     cores: float = 0
@@ -27,3 +30,4 @@ class Allocation:
     node: str | None = None
     service: str | None = None
     devices: tuple[str, ...] = ()
+    max_units: int = 0

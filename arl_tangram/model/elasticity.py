@@ -108,6 +108,8 @@ class Elastic:
         minimum: the least units that the action can run on, from 1.
         maximum: the most units that it can use.
         speedup: how it scales; without one, `PowerLaw(0.8)` is assumed.
+        resizable: whether the units may change while it runs, in a sandbox of a pool with `share=`: the body starts as
+            many workers as `current_allocation().max_units`, and these follow the cores that they have. Cores only.
 
     Attributes:
         options: the units that it admits, ascending.
@@ -120,28 +122,34 @@ class Elastic:
     options: tuple[int, ...]
     speedup: Speedup | None = field(default=None)
     exact: bool = field(default=False, compare=False, repr=False)
+    resizable: bool = field(default=False)
 
-    def __init__(self, minimum: int, maximum: int, *, speedup: Speedup | None = None) -> None:
+    def __init__(
+        self, minimum: int, maximum: int, *, speedup: Speedup | None = None, resizable: bool = False
+    ) -> None:
         minimum, maximum = _checked(minimum, maximum)
         if minimum > maximum:
             raise DefinitionError(f"Elastic(min, max) needs min <= max, not {minimum} > {maximum}")
-        self._set(_admitted(minimum, maximum), speedup, exact=False)
+        self._set(_admitted(minimum, maximum), speedup, exact=False, resizable=resizable)
 
     @classmethod
-    def of(cls, *units: int, speedup: Speedup | None = None) -> Elastic:
+    def of(cls, *units: int, speedup: Speedup | None = None, resizable: bool = False) -> Elastic:
         """Return an `Elastic` that admits exactly these whole units."""
         if not units:
             raise DefinitionError("Elastic.of() needs at least one number of units")
         elastic = cls.__new__(cls)
-        elastic._set(tuple(sorted(set(_checked(*units)))), speedup, exact=True)
+        elastic._set(tuple(sorted(set(_checked(*units)))), speedup, exact=True, resizable=resizable)
         return elastic
 
-    def _set(self, options: tuple[int, ...], speedup: Speedup | None, *, exact: bool) -> None:
+    def _set(self, options: tuple[int, ...], speedup: Speedup | None, *, exact: bool, resizable: bool) -> None:
+        if not isinstance(resizable, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"Elastic(resizable=) takes True or False, not {resizable!r}")
         if speedup is not None and not callable(speedup):
             raise DefinitionError(f"speedup= takes a function of the units, not {speedup!r}")
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "speedup", speedup)
         object.__setattr__(self, "exact", exact)
+        object.__setattr__(self, "resizable", resizable)
 
     @property
     def minimum(self) -> int:

@@ -32,6 +32,14 @@ class ActionStarted(NamedTuple):
     action: RunningAction
 
 
+class ActionResized(NamedTuple):
+    """A running call has other units of its elastic dimension from now on; with none it is suspended."""
+
+    at_s: float
+    id: int
+    units: int
+
+
 class ActionEnded(NamedTuple):
     """The caller of an action has its answer."""
 

@@ -52,6 +52,7 @@ class ActionSpec:
         retries: how often a call that failed is tried again, at most.
         retry_on: after which errors.
         end_at_s: on the clock of the runtime: a body that still runs then is ended as at its timeout; None for never.
+        preemptible: whether it may be suspended for a while, in a sandbox of a pool with `share=`.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ActionSpec:
     retries: int = 0
     retry_on: tuple[type[Exception], ...] = (InfrastructureError,)
     end_at_s: float | None = None
+    preemptible: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Demand:
         keys: for each quota that has several keys, its name and the number of the one that is taken, from 0.
         node: the number of the node whose cores, memory or sandbox it takes, if there are several nodes; else None.
         seat: what it needs of a pool of GPUs, or None.
+        preemptible: whether it may be suspended, if its cores are shared: it runs in a sandbox, on whole cores.
+        resizable: whether its cores may become more or less while it runs, within `options`, if they are shared.
     """
 
     name: str
@@ -110,6 +114,8 @@ class Demand:
     keys: tuple[tuple[str, int], ...] = ()
     node: int | None = None
     seat: SeatNeed | None = None
+    preemptible: bool = False
+    resizable: bool = False
 
 
 class PendingAction(NamedTuple):
@@ -147,7 +153,8 @@ class RunningAction(NamedTuple):
     Attributes:
         pending: the call.
         started_at_s: when its units were promised.
-        units: integer units of the elastic dimension (or of the trajectory's reservation); 0 if neither.
+        units: integer units of the elastic dimension (or of the trajectory's reservation); 0 if neither, or if it is
+            suspended. They change while it runs if its cores are shared: then this value is replaced by another one.
         expected_s: the expected duration at these units; 0 if no dimension is elastic, where nothing depends on it.
         seat: where it is in a pool of GPUs, or None.
     """
@@ -174,8 +181,10 @@ class FinishedAction(NamedTuple):
         execution_s: the body's own time: outside `exec`, plus the commands' time as reported in band.
         overhead_s: all the rest.
         cpu_s: CPU seconds of the commands that it ran in its sandbox.
-        cores: cores granted; 0 for none.
+        cores: cores granted at its start; 0 for none.
         node: the number of the node where it had cores or memory, if there are several nodes; else None.
+        suspended_s: from when its units were promised, seconds in which it had none of them.
+        switches: how often its cores were changed, down to none and back included.
     """
 
     id: int
@@ -191,8 +200,10 @@ class FinishedAction(NamedTuple):
     cpu_s: float
     cores: float
     node: int | None = None
+    suspended_s: float = 0.0
+    switches: int = 0
 
     @property
     def act_s(self) -> float:
-        """Action completion time: queueing + execution + overhead."""
-        return self.queueing_s + self.execution_s + self.overhead_s
+        """Action completion time: queueing + execution + overhead, and what it was suspended for."""
+        return self.queueing_s + self.execution_s + self.overhead_s + self.suspended_s

@@ -19,19 +19,22 @@ class Decisions:
         opened: ids of trajectories that were admitted.
         expired: ids of actions that waited longer than their `queue_timeout`.
         resumed: actions that had lent and have all that they had again.
+        resized: running actions that have other cores from now on, those with fewer first; to be carried out before
+            any of `resumed` and `started`. With no units, one is suspended.
         impossible: ids of actions and trajectories that can never start any more, each with the error that says why.
         evicted: services that have to go though nobody takes their place yet, before any of `started`; None if none.
         more: whether `decide` stopped at its bound and should be called again soon.
         refused: why the policy is not asked any more, in the call that found out.
     """
 
-    __slots__ = ("evicted", "expired", "impossible", "more", "opened", "refused", "resumed", "started")
+    __slots__ = ("evicted", "expired", "impossible", "more", "opened", "refused", "resized", "resumed", "started")
 
     def __init__(self) -> None:
         self.started: list[RunningAction] = []
         self.opened: list[int] = []
         self.expired: list[int] = []
         self.resumed: list[RunningAction] = []
+        self.resized: list[RunningAction] = []
         self.impossible: list[tuple[int, TangramError]] = []
         self.evicted: list[Instance] | None = None
         self.more = False
@@ -40,7 +43,8 @@ class Decisions:
     @property
     def any(self) -> bool:
         """Whether there is anything to carry out."""
-        return bool(self.started or self.opened or self.expired or self.impossible or self.resumed or self.evicted)
+        changed = self.resized or self.resumed or self.evicted
+        return bool(self.started or self.opened or self.expired or self.impossible or changed)
 
 
 class Round:

@@ -78,6 +78,8 @@ def resolve(
         else:
             fraction = minimum
             fixed.append((dimension, fraction))
+    # Whole cores of a sandbox can be taken and given while it runs.
+    shared = elastic is not None and node is not None and at == node and in_sandbox(spec)
     demand = Demand(
         name=spec.name,
         fixed=(*memory, *fixed),
@@ -94,6 +96,8 @@ def resolve(
         milli_cores=fraction,
         node=at if len(topology.nodes) > 1 and (memory or minimum or reserved) else None,
         seat=seat,
+        preemptible=shared and spec.preemptible,
+        resizable=shared and isinstance(spec.cost.cpu, Elastic) and spec.cost.cpu.resizable,
     )
     return with_quotas(demand, quotas, len(memory), topology) if quotas else demand
 
