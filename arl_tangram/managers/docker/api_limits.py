@@ -111,7 +111,7 @@ class ApiLimits:
 
     @contextlib.asynccontextmanager
     async def rush(self) -> AsyncGenerator[None]:
-        """Have the quota of a suspended container lifted for a while; see `Limits.rush`. One that was frozen goes on."""
+        """Have the quota of a suspended container lifted for a while; see `Limits.rush`. What was frozen goes on."""
         is_slow = self._frozen or self._wish == SUSPENDED
         self._rushing += 1
         try:

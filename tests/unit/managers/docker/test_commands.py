@@ -134,6 +134,16 @@ class FakeLimits:
     def __init__(self, daemon: LocalDaemon) -> None:
         self._daemon = daemon
         self.groups: list[FakeGroup] = []
+        self.rushing = 0
+        self.rushes = 0
+
+    @contextlib.asynccontextmanager
+    async def rush(self) -> AsyncIterator[None]:
+        """Count."""
+        self.rushing += 1
+        self.rushes += 1
+        yield
+        self.rushing -= 1
 
     def session_group(self, number: int) -> FakeGroup:
         """Return it."""
