@@ -8,12 +8,10 @@ from typing import Final, Literal, TypeAlias
 
 from arl_tangram.errors import AllocationError
 from arl_tangram.managers.cores import Placement
-from arl_tangram.managers.host.cgroup import MIN_QUOTA_US, PERIOD_US, cpulist, parse_quota
+from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist, parse_quota, quota_us_of
 from arl_tangram.managers.host.machine import parse_cpulist
-from arl_tangram.model.quantities import MILLI
 
 IDLE_QUOTA_US = 10_000  # of 100,000: an exec takes 0.2 s, a command in a session nothing more
-SUSPENDED_QUOTA_US = MIN_QUOTA_US
 SUSPENDED: Final = "suspended"
 
 # What a container shall have: the cores of a grant; next to no time; or, for None, the little of an idle one.
@@ -54,7 +52,7 @@ def allotment_of(wish: Wish, idle_cores: Sequence[int]) -> Allotment:
         return Allotment(tuple(idle_cores), IDLE_QUOTA_US if wish is None else SUSPENDED_QUOTA_US)
     if wish.is_whole:
         return Allotment(wish.core_ids, None)
-    return Allotment(wish.core_ids, max(MIN_QUOTA_US, wish.milli_cores * PERIOD_US // MILLI))
+    return Allotment(wish.core_ids, quota_us_of(wish.milli_cores))
 
 
 def check_in_effect(wanted: Allotment, found: Allotment) -> None:

@@ -14,7 +14,6 @@ from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.allotment import (
     LOOK_INSIDE,
     SUSPENDED,
-    SUSPENDED_QUOTA_US,
     Allotment,
     Wish,
     allotment_of,
@@ -22,7 +21,7 @@ from arl_tangram.managers.docker.allotment import (
 )
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.limits import Shell
-from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
+from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
 
 IDLE_AFTER_S = 0.25
 IDLE_AGAIN_S = 5.0  # after an update to idle, or to suspended, that failed
@@ -122,6 +121,8 @@ class ApiLimits:
             yield
         finally:
             self._rushing -= 1
+            if self._wish == SUSPENDED:
+                self._failure = None
             self._begin()
 
     async def freeze(self) -> None:
