@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -143,25 +143,23 @@ async def test_new_commands_and_files_wait_until_it_goes_on(manager: DockerManag
     lease = manager.lease(1000, box)
     await box.write_file("old", b"old")
     lease.resize(0)
-    waiting = [
-        asyncio.ensure_future(box.exec(["echo", "new"])),
-        asyncio.ensure_future(box.read_file("old")),
-        asyncio.ensure_future(box.write_file("new", b"new")),
-    ]
+    command = asyncio.ensure_future(box.exec(["echo", "new"]))
+    reading = asyncio.ensure_future(box.read_file("old"))
+    writing = asyncio.ensure_future(box.write_file("new", b"new"))
     await asyncio.sleep(1.0)
-    assert not any(each.done() for each in waiting)
+    assert not any(each.done() for each in (command, reading, writing))
     lease.resize(2000)
-    assert (await waiting[0]).stdout == b"new\n"
-    assert await waiting[1] == b"old"
-    await waiting[2]
+    assert (await command).stdout == b"new\n"
+    assert await reading == b"old"
+    await writing
     assert await box.read_file("new") == b"new"
     assert lease.usage.overhead_s < 0.5, "the wait is no overhead"
     lease.resize(0)
-    waiting = [asyncio.ensure_future(box.exec(["echo", "late"]))]
+    command = asyncio.ensure_future(box.exec(["echo", "late"]))
     await asyncio.sleep(0)
     lease.release()
     with pytest.raises(UsageError, match="no action has cores"):
-        await waiting[0]
+        await command
 
 
 @pytest.mark.parametrize("how", ["cancelled", "cleaned"])
@@ -248,7 +246,7 @@ async def test_the_pool_tells_what_a_change_costs(manager: DockerManager, grants
 
 
 @contextlib.contextmanager
-def trainer(*words: str) -> Iterator[subprocess.Popen[str]]:
+def trainer(*words: str) -> Generator[subprocess.Popen[str]]:
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     program = [sys.executable, str(TESTS / "integration" / "docker_trainer.py"), *words]
     pipe = subprocess.PIPE
