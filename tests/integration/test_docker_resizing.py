@@ -54,13 +54,11 @@ def group(box: DockerSandbox) -> SandboxGroup:
     return find_group(box.container.id, box.container.pid)
 
 
-async def until(true: Callable[[], bool]) -> float:
-    """Wait until something is so; return how long that took."""
-    began_s = time.monotonic()
-    async with asyncio.timeout(20):
+async def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
         while not true():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.005)
-    return time.monotonic() - began_s
 
 
 async def until_suspended(group: SandboxGroup) -> None:
@@ -259,11 +257,9 @@ def trainer(*words: str) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_killed(
-    docker_url: str, images: Images, grants: str
-) -> None:
-    image, mine = images.busybox, mark()
-    with trainer(docker_url, image, grants, busy(mine), "suspended") as process:
+async def suspended_trainer(url: str, image: str, grants: str, mine: str) -> str:
+    """Kill a trainer while what it runs is suspended; return the container that it leaves."""
+    with trainer(url, image, grants, busy(mine), "suspended") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         left = (await asyncio.to_thread(process.stdout.readline)).strip()
@@ -271,10 +267,28 @@ async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_ki
         process.stdin.write("suspend\n")
         process.stdin.flush()
         assert await asyncio.to_thread(process.stdout.readline) == "suspended\n"
-        pid = (await asyncio.to_thread(EngineApi(docker_url).get, f"/containers/{left}/json"))["State"]["Pid"]
+        pid = (await asyncio.to_thread(EngineApi(url).get, f"/containers/{left}/json"))["State"]["Pid"]
         await until_suspended(find_group(left, pid))
+    return left
+
+
+async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_killed(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    image, mine = images.busybox, mark()
+    left = await suspended_trainer(docker_url, image, grants, mine)
     began_s = time.monotonic()
     async with docker_manager(docker_url, image, grants=grants):
         assert left not in await asyncio.to_thread(containers, docker_url)
     assert not processes(mine)
     assert time.monotonic() - began_s < 15
+
+
+async def test_what_was_suspended_when_its_trainer_was_killed_ends_by_itself(docker_url: str, images: Images) -> None:
+    """Its guard has little time, and has to share that with what it kills."""
+    mine = mark()
+    left = await suspended_trainer(docker_url, images.busybox, "auto", mine)
+    try:
+        await until(lambda: not processes(mine), within_s=60)
+    finally:
+        await asyncio.to_thread(EngineApi(docker_url).remove, left)
