@@ -38,6 +38,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import GPU, Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.candidates import Candidates
@@ -88,6 +89,7 @@ class SchedulerCore:
         record: bool = False,
         submissions: bool = True,
         seats: Seats | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self.policy = policy
         self.durations = Durations()
