@@ -21,6 +21,8 @@ from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.isolation import ATTEMPTS, may_pass
+from arl_tangram.managers.local.lifter import QuotaLifter
+from arl_tangram.managers.local.limits import Limits
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole, counted, in_words
@@ -33,6 +35,7 @@ START_LIMIT_S = 30.0
 FILE_THREADS = 8
 LEAST_MEMORY_BYTES = 32 << 20  # its keeper alone needs about a third of that
 KILL_THREADS = 8
+SWITCH_S = 0.0002  # two writes, and the caches of other cores
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ class LocalManager:
         isolation: IsolationChoice,
         root: str,
         cgroups: bool = True,
+        resizes: bool = False,
     ) -> None:
         self._machine = machine
         self._memory_bytes = memory_bytes
@@ -59,10 +63,12 @@ class LocalManager:
         self._isolation: IsolationChoice = isolation
         self._root = root
         self._use_cgroups = cgroups
+        self._resizes = resizes
         self._cores = Cores(machine.nodes, cores)
         self._starts = 2 * cores
         self._starting = asyncio.Semaphore(self._starts)
         self._site: Site | None = None
+        self._lifter: QuotaLifter | None = None
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._leasing = Leasing(self._cores)
         self._sandbox_numbers = itertools.count(1)
@@ -188,7 +194,9 @@ class LocalManager:
                 raise
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Apply a grant: pin the sandbox (or, for a host body, just pick) cores; synchronous.
 
         Raises:
@@ -197,7 +205,19 @@ class LocalManager:
         if sandbox is not None and self._sandboxes.get(sandbox.id) is not sandbox:
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         own = self._sandboxes[sandbox.id] if sandbox is not None else None
-        return self._leasing.lease(milli_cores, own, again=again)
+        return self._leasing.lease(milli_cores, own, again=again, most=most)
+
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed here: not without cgroups; None if they can."""
+        tree = self.site.tree
+        if tree.pins and tree.limits_time:
+            return None
+        return "there is no cgroup of its own with the controllers cpu and cpuset here"
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that one change of the cores of a running action takes here, about."""
+        return SWITCH_S
 
     def _begin(self, site: Site, number: int, group: SandboxGroup | None) -> LocalSandbox:
         """Start the keeper, on the thread of the loop: bwrap dies with the thread that started it."""
@@ -206,17 +226,24 @@ class LocalManager:
         env = {**inherited(os.environ), "HOME": folders.home, "TMPDIR": folders.tmp, SANDBOX_VARIABLE: sandbox_id}
         entrances = group.entrances if group is not None else ()
         channel = Channel(site.isolation.argv(folders), env=env, entrances=entrances)
+        limits = Limits(
+            group,
+            pin=lambda core_ids: commands.pin(core_ids),  # noqa: PLW0108 - they come later
+            idle_cores=lambda: self._cores.core_ids,
+        )
         commands = Commands(
             channel,
             sandbox_id=sandbox_id,
             force=partial(force, group, channel.pid),
             destroy=partial(destroy, group, sandbox_id, channel.pid, lambda: not channel.exited.done()),
+            rush=limits.rush,
             limiter=self._kills,
         )
         sandbox = LocalSandbox(
             sandbox_id,
             folders=folders,
             group=group,
+            limits=limits,
             commands=commands,
             env=env,
             limiter=self._files,
@@ -235,9 +262,14 @@ class LocalManager:
             open_site, self._root, self._machine.cores, isolation=self._isolation, cgroups=self._use_cgroups
         )
         self._site = await self._in_thread(opening)
+        if self._resizes and self.cannot_resize() is None:
+            self._lifter = QuotaLifter(self._site.tree, self._site.owner.name)
 
     async def _close(self) -> None:
         await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())), return_exceptions=True)
+        if self._lifter is not None:
+            await self._lifter.aclose()
+            self._lifter = None
         if self._site is not None:
             await self._in_thread(self._site.remove)
             self._site = None
