@@ -25,6 +25,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _MOST_RETRIES = 100
+_OPTIONS = frozenset({"priority", "timeout", "queue_timeout", "idempotent", "retries", "retry_on", "preemptible"})
+"""What `with_options` takes."""
 
 
 class BoundAction(Protocol[P, R_co]):
@@ -55,6 +57,7 @@ class Action(BoundAction[P, R_co], Protocol[P, R_co]):
         idempotent: bool = ...,
         retries: int = ...,
         retry_on: Errors = ...,
+        preemptible: bool = ...,
     ) -> Self:
         """Return a copy with other options.
 
@@ -116,6 +119,7 @@ def action(
     idempotent: bool = False,
     retries: int = 0,
     retry_on: Errors = (InfrastructureError,),
+    preemptible: bool = True,
 ) -> Decorator:
     """Declare a function as an action.
 
@@ -149,12 +153,15 @@ def action(
         retry_on: the errors after which it is tried again, subclasses included, as in an `except`. Never after
             `QueueTimeout`, `ShutdownError`, `GroupCancelledError`, `BackendDownError`, `BodyCancelledError`,
             `InfeasibleError` or a `UsageError`, nor when it is cancelled, nor while the body lingers.
+        preemptible: whether it may be suspended for a while so that others run, where it runs in the sandbox of a pool
+            with `share=`. Next to nothing runs in the sandbox then; `timeout` and the deadlines of its commands stand
+            still. Say False of what answers to a clock or to somebody outside, such as a server or a measurement.
 
     Raises:
         DefinitionError: two elastic resources, amounts that are not possible, `retries=` without `idempotent=True`,
             errors after which nothing is tried again, `service=` on a plain function, `gpu=` on one that runs in no
-            process of its own, both, or one of them beside elastic cores, a generator
-            function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
+            process of its own, both, or one of them beside elastic cores, `Elastic(resizable=True)` on a plain function
+            or for `gpu=`, a generator function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
             `isolate="process"` on a function that no other process can find by its name.
     """
 
@@ -175,6 +182,7 @@ def action(
             idempotent=idempotent,
             retries=retries,
             retry_on=_retry_on(name, retry_on),
+            preemptible=_preemptible(name, preemptible),
         )
         _check_retries(spec)
         return _scheduled(body, spec)
@@ -223,7 +231,7 @@ def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
         return await current_runtime().invoke(invocable, args, kwargs)
 
     def with_options(**options: Any) -> Any:
-        unknown = options.keys() - {"priority", "timeout", "queue_timeout", "idempotent", "retries", "retry_on"}
+        unknown = options.keys() - _OPTIONS
         if unknown:
             raise DefinitionError(f"{spec.name}: with_options() takes no {', '.join(sorted(unknown))}")
         for what in options.keys() & {"timeout", "queue_timeout"}:
@@ -232,6 +240,8 @@ def _scheduled(body: Callable[..., Any], spec: ActionSpec) -> Any:
             options["priority"] = _priority(spec.name, options["priority"])
         if "retry_on" in options:
             options["retry_on"] = _retry_on(spec.name, options["retry_on"])
+        if "preemptible" in options:
+            options["preemptible"] = _preemptible(spec.name, options["preemptible"])
         other = replace(spec, **options)
         _check_retries(other)
         return _scheduled(body, other)
@@ -294,6 +304,11 @@ def _cost(name: str, kind: BodyKind, **amounts: Any) -> Cost:
         raise DefinitionError(f"{name}: service= is for `async def` bodies, which await the calls of their service")
     if cost.gpu and kind is not BodyKind.PROCESS:
         raise DefinitionError(f"{name}: gpu= needs isolate='process': only a process can be shown just these GPUs")
+    if isinstance(cost.cpu, Elastic) and cost.cpu.resizable and kind is not BodyKind.ASYNC:
+        raise DefinitionError(
+            f"{name}: cpu=Elastic(..., resizable=True) is for `async def` bodies, which run in a sandbox: the cores of a "
+            "plain function stay what they were when it began"
+        )
     return cost
 
 
@@ -303,6 +318,12 @@ def _seconds(name: str, what: str, value: object) -> float | None:
 
 def _priority(name: str, value: object) -> int:
     return whole(value, f"{name}: priority", DefinitionError, least=-(1 << 20))
+
+
+def _preemptible(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise DefinitionError(f"{name}: preemptible= takes True or False, not {value!r}")
+    return value
 
 
 def _retry_on(name: str, value: object) -> tuple[type[Exception], ...]:

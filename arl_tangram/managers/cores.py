@@ -6,7 +6,8 @@ lost to fragmentation. A fraction is kept on as few shared cores as it needs, so
 no such place has room, it floats over all shared cores and still gets its time.
 
 The pool can be resized while grants are out. Nothing is taken from a grant: a pool that shrinks below what is in use
-retires its cores as they come back, and grants nothing before that is done.
+retires its cores as they come back, and grants nothing before that is done. Grants of whole cores can be changed, too,
+down to none and back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bisect import insort
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from arl_tangram.managers.numa import near_first, node_of, pick, pick_near
 from arl_tangram.model.quantities import MILLI
 
 
@@ -23,7 +25,7 @@ class Placement:
     """The cores of one grant.
 
     Attributes:
-        core_ids: numbers of the cores, ascending.
+        core_ids: numbers of the cores, ascending; none of a grant that was changed to nothing.
         milli_cores: what was granted; below 1000 per core it needs a quota.
     """
 
@@ -105,13 +107,41 @@ class Cores:
         elif self._excess:
             raise ValueError(f"{milli_cores} milli-cores were asked, and {self._excess} cores too many are in use")
         if milli_cores % MILLI == 0:
-            placed = Placement(self._pick(milli_cores // MILLI), milli_cores)
+            placed = Placement(tuple(sorted(pick(self._free, milli_cores // MILLI))), milli_cores)
             self._placed[key] = placed
             return {key: placed}
         grown = _ceil(sum(self._fractions.values()) + milli_cores) - len(self._shared)
-        self._shared.extend(self._pick(grown))
+        self._shared.extend(sorted(pick(self._free, grown)))
         self._fractions[key] = milli_cores
         return self._arrange()
+
+    def change(self, key: int, milli_cores: int) -> dict[int, Placement]:
+        """Give a grant of whole cores more or fewer of them; return its placement and those of fractions that it moved.
+
+        It keeps as many of those that it has as it can, gains near ones and loses the far ones first. With none it
+        stays known, until it is given back.
+
+        Args:
+            key: its name.
+            milli_cores: how much it has from now on.
+
+        Raises:
+            ValueError: there is no room, or one of both is no whole number of cores; then nothing has changed.
+        """
+        has = self._placed[key].core_ids
+        if key in self._fractions or milli_cores % MILLI or milli_cores < 0:
+            raise ValueError(f"{milli_cores} milli-cores were asked for a grant of {self._placed[key].milli_cores}")
+        count = milli_cores // MILLI
+        if len(has) < count and self._excess:
+            raise ValueError(f"{milli_cores} milli-cores were asked, and {self._excess} cores too many are in use")
+        near = near_first(has, self._nodes, self._away)
+        kept = [*near[:count], *pick_near(self._free, count - len(has), has, self._nodes)]
+        for place, core in enumerate(kept):
+            if core in self._away and (other := self._replace(core)) is not None:
+                kept[place] = other
+        placed = self._placed[key] = Placement(tuple(sorted(kept)), milli_cores)
+        self._put_back(near[count:])
+        return {**(self._replace_away() if self._away else {}), key: placed}
 
     def give_back(self, key: int) -> dict[int, Placement]:
         """Free a grant's cores; return the placements of fractions that this moved. Unknown keys are ignored."""
@@ -168,17 +198,20 @@ class Cores:
         self._fit()
         moved = False
         for core in self._away.intersection(self._shared):
-            others = [other for cores in (*self._free, *self._spare) for other in self._online(cores)]
-            if others:
-                other = others[0]
-                for cores in (*self._free, *self._spare):
-                    if other in cores:
-                        cores.remove(other)
+            if (other := self._replace(core)) is not None:
                 self._shared[self._shared.index(core)] = other
-                insort(self._spare[self._node(core)], core)
                 moved = True
         self._fit()
         return self._arrange() if moved else {}
+
+    def _replace(self, core: int) -> int | None:
+        """Return one that is online in the place of one in use that is not, if there is any."""
+        for cores in (*self._free, *self._spare):
+            if online := self._online(cores):
+                cores.remove(online[0])
+                insort(self._spare[node_of(core, self._nodes)], core)
+                return online[0]
+        return None
 
     def _fit(self) -> None:
         """Give the pool as many cores as it shall have, free ones first."""
@@ -212,7 +245,7 @@ class Cores:
         for _ in range(needed - self.free):
             pair = next((pair for pair in self._pairs() if self._online(pair[0])), None)
             if pair is None:
-                return  # which `_pick` tells
+                return  # which `pick` tells
             core = self._online(pair[0])[0]
             pair[0].remove(core)
             insort(pair[1], core)
@@ -222,33 +255,12 @@ class Cores:
         """Return where a grant is."""
         return self._placed[key]
 
-    def _pick(self, count: int) -> tuple[int, ...]:
-        """Take free cores: from the smallest node that has room, else from the fullest nodes on."""
-        if count > self.free:
-            raise ValueError(f"{count} cores were asked, {self.free} are free")
-        if len(self._free) == 1:
-            only = self._free[0]
-            picked_here = tuple(only[:count])
-            del only[:count]
-            return picked_here
-        fitting = [free for free in self._free if len(free) >= count]
-        sources = [min(fitting, key=len)] if fitting else sorted(self._free, key=len, reverse=True)
-        picked: list[int] = []
-        for free in sources:
-            missing = count - len(picked)
-            picked.extend(free[:missing])
-            del free[:missing]
-        return tuple(sorted(picked))
-
     def _put_back(self, core_ids: Sequence[int]) -> None:
         for core in core_ids:
-            node = self._node(core)
+            node = node_of(core, self._nodes)
             leaves = self._excess > 0 or core in self._away
             self._excess -= self._excess > 0
             insort(self._spare[node] if leaves else self._free[node], core)
-
-    def _node(self, core: int) -> int:
-        return next(number for number, node in enumerate(self._nodes) if core in node)
 
     def _arrange(self) -> dict[int, Placement]:
         """Place all fractions anew, in order of arrival; return what changed."""

@@ -33,6 +33,7 @@ class SandboxLease:
         sandbox: where its commands run, or None for a host body.
         meter: adds up what its commands take.
         core_ids: asks for the host's numbers of the cores.
+        resize: lets the sandbox have as many milli-cores from now on.
         release: gives the cores back.
     """
 
@@ -40,22 +41,33 @@ class SandboxLease:
         self,
         sandbox: Killable | None,
         meter: UsageMeter,
+        *,
         core_ids: Callable[[], tuple[int, ...]],
+        resize: Callable[[int], None],
         release: Callable[[], None],
     ) -> None:
         self._sandbox = sandbox
         self._core_ids = core_ids
+        self._resize = resize
         self._release = release
         self._held: tuple[int, ...] | None = None
         self._meter = meter
 
     @property
     def core_ids(self) -> tuple[int, ...]:
-        """The host's numbers of the cores; those of a fraction can change while it is held."""
+        """The host's numbers of the cores, none while it is suspended; those of a fraction can change as well."""
         return self._core_ids() if self._held is None else self._held
 
     async def applied(self) -> None:
         """They are, from the beginning on."""
+
+    def resize(self, milli_cores: int) -> None:
+        """Let the sandbox have other cores from now on; see `CpuLease.resize`. Nothing happens once it is released.
+
+        If an error is raised, the cores are counted as changed nevertheless, unless it is that there are none online.
+        """
+        if self._held is None:
+            self._resize(milli_cores)
 
     @property
     def usage(self) -> ExecUsage:

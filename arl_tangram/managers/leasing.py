@@ -1,14 +1,14 @@
-"""The grants of cores of one pool: applies them to sandboxes, takes them back, and moves fractions that must move."""
+"""The grants of cores of one pool: applies them to sandboxes, changes them, takes them back, and moves fractions."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from arl_tangram.errors import InfrastructureError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
 from arl_tangram.managers.cores import Cores, Placement
 from arl_tangram.managers.lease import Killable, SandboxLease
 from arl_tangram.managers.usage import UsageMeter
@@ -27,19 +27,37 @@ class Placeable(Killable, Protocol):
         ...
 
     def place(self, placement: Placement, /) -> None:
-        """Let it have these cores.
+        """Let it have these cores; what is suspended goes on.
 
         Raises:
             OSError: it does not take them.
         """
         ...
 
+    def suspend(self) -> None:
+        """Let it have next to no time, on all cores of the pool, until it is placed again, ended or killed.
+
+        New commands wait for that, and the deadlines of those that run stand still.
+
+        Raises:
+            OSError: it does not take that.
+        """
+        ...
+
     def begin(self, milli_cores: int, meter: UsageMeter, /) -> None:
-        """Open it for the commands of an action."""
+        """Open it for the commands of an action.
+
+        Args:
+            milli_cores: the most that it ever has, which its commands are told.
+            meter: adds up what they take.
+        """
         ...
 
     def end(self, meter: UsageMeter | None = None, /) -> None:
-        """Close it for commands until the next action begins; with a meter, unless that has happened already."""
+        """Close it for commands until the next action begins; with a meter, unless that has happened already.
+
+        What is suspended goes on.
+        """
         ...
 
 
@@ -55,13 +73,14 @@ class Leasing:
         self._leased: dict[int, Placeable] = {}
         self._numbers = itertools.count(1)
 
-    def lease(self, milli_cores: int, sandbox: Placeable | None, *, again: bool) -> SandboxLease:
+    def lease(self, milli_cores: int, sandbox: Placeable | None, *, again: bool, most: int = 0) -> SandboxLease:
         """Apply a grant; if that fails, nothing of it is left. See `CpuManager.lease`.
 
         Args:
             milli_cores: how much.
             sandbox: what is placed on the cores; None for a host body.
             again: whether it may use cores that have left the pool.
+            most: milli-cores that it may ever have, if that is more.
 
         Raises:
             ValueError: there is no room.
@@ -72,18 +91,22 @@ class Leasing:
         moved = self._cores.take(key, milli_cores, beyond=again)
         own = moved.pop(key)
         lease = SandboxLease(
-            sandbox, meter, lambda: self._cores.placement(key).core_ids, partial(self._give_back, key, meter)
+            sandbox,
+            meter,
+            core_ids=lambda: self._cores.placement(key).core_ids,
+            resize=partial(self._resize, key),
+            release=partial(self._give_back, key, meter),
         )
         self.place(moved)  # first: they have moved, whatever becomes of this one
         if sandbox is not None:
             self._leased[key] = sandbox
             try:
-                _place(sandbox, own)
+                _apply(sandbox, partial(sandbox.place, own))
             except BaseException:
                 lease.release()
                 sandbox.end()  # it has not begun, so the release did not do that
                 raise
-            sandbox.begin(milli_cores, meter)
+            sandbox.begin(max(milli_cores, most), meter)
         return lease
 
     def place(self, moved: Mapping[int, Placement]) -> None:
@@ -93,6 +116,19 @@ class Leasing:
                 with contextlib.suppress(OSError):  # that sandbox is dying, which its own action hears
                     self._leased[key].place(placement)
 
+    def _resize(self, key: int, milli_cores: int) -> None:
+        try:
+            moved = self._cores.change(key, milli_cores)
+        except ValueError as error:
+            if not self._cores.offline:
+                raise  # a defect of whoever asks
+            raise AllocationError(f"cores went offline before they could be given: {error}") from error
+        own = moved.pop(key)
+        self.place(moved)  # first: they have moved, whatever becomes of this one
+        if (sandbox := self._leased.get(key)) is not None:
+            sandbox.check()
+            _apply(sandbox, partial(sandbox.place, own) if own.core_ids else sandbox.suspend)
+
     def _give_back(self, key: int, meter: UsageMeter) -> None:
         sandbox = self._leased.pop(key, None)
         if sandbox is not None:
@@ -100,9 +136,9 @@ class Leasing:
         self.place(self._cores.give_back(key))
 
 
-def _place(sandbox: Placeable, placement: Placement) -> None:
+def _apply(sandbox: Placeable, change: Callable[[], None]) -> None:
     try:
-        sandbox.place(placement)
+        change()
     except OSError as error:
         if isinstance(error, InfrastructureError):
             raise

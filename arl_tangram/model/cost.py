@@ -71,8 +71,8 @@ def declare_cost(
 
     Raises:
         DefinitionError: two elastic resources, or an amount that is negative, not finite, finer
-            than a thousandth, or (for the calls of a quota) zero; a number of GPUs that is not 1, 2, 4 or 8; a service
-            and GPUs of its own, or one of them beside elastic cores.
+            than a thousandth, or (for the calls of a quota) zero; a number of GPUs that is not 1, 2, 4 or 8, or that is
+            to change while the action runs; a service and GPUs of its own, or one of them beside elastic cores.
     """
     quotas = _mapping(name, quota)
     amounts: dict[str, object] = {"cpu": cpu, "memory_gib": memory_gib, "gpu": gpu}
@@ -114,6 +114,8 @@ def _gpus(name: str, gpu: object) -> int | Elastic:
         if gpus and gpus not in CHUNK_SIZES:
             raise DefinitionError(f"{name}: gpu= takes 1, 2, 4 or 8, not {gpus}")
         return gpus
+    if gpu.resizable:
+        raise DefinitionError(f"{name}: gpu=Elastic(..., resizable=True): only cores can change while an action runs")
     for gpus in gpu.options if gpu.exact else (gpu.minimum, gpu.maximum):
         if gpus not in CHUNK_SIZES:
             raise DefinitionError(f"{name}: gpu=Elastic(...) takes 1, 2, 4 and 8, not {gpus}")

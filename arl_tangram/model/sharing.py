@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from arl_tangram.errors import ConfigurationError
 
 
 class Sharer(Protocol):
@@ -89,3 +91,24 @@ class Sharing:
 
     policy: SharePolicy
     switch_s: float = 0.0
+
+
+Share: TypeAlias = Literal["resize"] | SharePolicy | None
+"""What pools take as `share=`: the policy, or the default one; None where cores are not shared by running actions."""
+
+
+def check_share(share: object, pool: str) -> None:
+    """Check what a pool was given as `share=`.
+
+    Args:
+        share: what was given.
+        pool: what the user calls the pool.
+
+    Raises:
+        ConfigurationError: it is neither of what a `Share` can be.
+    """
+    if share is None or share == "resize" or (isinstance(share, SharePolicy) and not isinstance(share, type)):
+        return
+    raise ConfigurationError(
+        f"{pool}(share=) takes 'resize', a policy such as policies.equal_shares(), or None, not {share!r}"
+    )

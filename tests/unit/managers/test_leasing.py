@@ -19,6 +19,8 @@ class Box:
         self.id = name
         self.placement: Placement | None = None
         self.meter: UsageMeter | None = None
+        self.told = 0
+        self.suspended = False
         self.error: BaseException | None = None
         self.lost: SandboxLostError | None = None
 
@@ -27,16 +29,22 @@ class Box:
             raise self.lost
 
     def place(self, placement: Placement) -> None:
-        self.placement = placement
+        self.placement, self.suspended = placement, False
+        if self.error is not None:
+            raise self.error
+
+    def suspend(self) -> None:
+        self.suspended = True
         if self.error is not None:
             raise self.error
 
     def begin(self, milli_cores: int, meter: UsageMeter) -> None:
-        self.meter = meter
+        self.told, self.meter = milli_cores, meter
 
     def end(self, meter: UsageMeter | None = None) -> None:
         if meter is None or meter is self.meter:
             self.placement = self.meter = None
+            self.suspended = False
 
     async def kill(self) -> None:
         pass
@@ -121,3 +129,98 @@ def test_a_release_that_comes_late_ends_nothing_of_the_next_action() -> None:
     assert box.placement == Placement((1, 2), 2000)
     second.release()
     assert box.placement is None
+
+
+def test_a_lease_grows_shrinks_and_is_suspended() -> None:
+    cores = Cores([range(4)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    lease = leasing.lease(1000, box, again=False, most=4000)
+    assert box.told == 4000
+    for count, free in [(3, 1), (2, 2), (0, 4), (4, 0)]:
+        lease.resize(count * 1000)
+        assert (len(lease.core_ids), cores.free) == (count, free)
+        assert box.suspended == (count == 0)
+        assert count == 0 or box.placement == Placement(lease.core_ids, count * 1000)
+    lease.release()
+    assert (cores.free, lease.core_ids, box.placement) == (4, (0, 1, 2, 3), None)
+
+
+@pytest.mark.parametrize("most", [0, 1000, 2000])
+def test_commands_are_told_the_most_that_they_ever_have(most: int) -> None:
+    box = Box("a")
+    Leasing(Cores([range(2)])).lease(2000, box, again=False, most=most)
+    assert box.told == 2000
+
+
+def test_a_lease_that_is_released_while_it_is_suspended_is_not_resized_any_more() -> None:
+    cores = Cores([range(2)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    first = leasing.lease(2000, box, again=False)
+    first.resize(0)
+    first.release()
+    assert not box.suspended
+    second = leasing.lease(1000, box, again=False)
+    first.resize(1000)
+    first.release()
+    assert (cores.free, box.placement) == (1, Placement(second.core_ids, 1000))
+
+
+@pytest.mark.parametrize(
+    ("error", "heard"),
+    [
+        (OSError(errno.EINVAL, "Invalid argument"), SandboxLostError),
+        (AllocationError("something else is in effect"), AllocationError),
+    ],
+)
+@pytest.mark.parametrize("milli_cores", [0, 1000, 3000])
+def test_a_change_that_fails_is_counted_and_heard(
+    error: BaseException, heard: type[BaseException], milli_cores: int
+) -> None:
+    """Whoever asked has counted it, too, and may have given the cores away already."""
+    cores = Cores([range(4)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    lease = leasing.lease(2000, box, again=False)
+    box.error = error
+    with pytest.raises(heard):
+        lease.resize(milli_cores)
+    assert cores.free == 4 - milli_cores // 1000
+    lease.release()
+    assert cores.free == 4
+
+
+def test_a_sandbox_that_is_lost_says_so_when_it_is_resized() -> None:
+    cores = Cores([range(2)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    lease = leasing.lease(2000, box, again=False)
+    box.lost = SandboxLostError("it was killed")
+    with pytest.raises(SandboxLostError, match="it was killed"):
+        lease.resize(0)
+    assert (cores.free, box.suspended) == (2, False)
+
+
+def test_cores_that_went_offline_cannot_be_given_to_who_runs() -> None:
+    cores = Cores([range(2)])
+    leasing = Leasing(cores)
+    lease = leasing.lease(1000, Box("a"), again=False)
+    with pytest.raises(ValueError, match="2 cores were asked"):
+        lease.resize(3000)
+    cores.set_available([0])
+    with pytest.raises(AllocationError, match="went offline"):
+        lease.resize(2000)
+    assert lease.core_ids == (0,)
+
+
+def test_fractions_move_with_what_a_change_gives_up() -> None:
+    cores = Cores([range(2)])
+    leasing = Leasing(cores)
+    box, other = Box("a"), Box("b")
+    leasing.lease(500, box, again=False)
+    lease = leasing.lease(1000, other, again=False)
+    cores.set_available([1])
+    assert box.placement == Placement((0,), 500), "there is no other core"
+    lease.resize(0)
+    assert box.placement == Placement((1,), 500)
