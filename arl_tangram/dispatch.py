@@ -12,7 +12,7 @@ from arl_tangram.deciding import Waiter
 from arl_tangram.errors import ShutdownError, UsageError
 from arl_tangram.gpu_dispatch import GpuDispatch
 from arl_tangram.model.events import Event
-from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
 
@@ -32,11 +32,14 @@ class Dispatcher:
     Attributes:
         time: tells the time of the loop.
         gpus: carries what concerns the services and devices of a pool of GPUs, if there is one.
+        on_resized: is told of running calls that have other cores from now on, before others are granted what those had.
 
     Args:
         core: the scheduler.
         on_events: is given the events of the core, in order, if the core records them.
     """
+
+    on_resized: Callable[[RunningAction], None] | None = None
 
     def __init__(self, core: SchedulerCore, on_events: Callable[[Sequence[Event]], None]) -> None:
         self.core = core
@@ -254,6 +257,9 @@ class Dispatcher:
                 self.core.policy.name,
                 decisions.refused,
             )
+        if self.on_resized is not None:
+            for resized in decisions.resized:  # first: whoever expires may give its caller cores back at once
+                self.on_resized(resized)
         for action_id in decisions.expired:
             self._waiters.pop(action_id).expired()
         for action_id, refusal in decisions.impossible:

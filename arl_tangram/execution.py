@@ -250,7 +250,12 @@ class Invocation:
         else:
             usage = NO_USAGE if run.cores is None else run.cores.usage
             waited_s = 0.0 if run.nested is None else run.nested.regaining_s
-            finished = measured(self.pending, run.running, error, now_s, body_s, usage, run.milli_cores, waited_s)
+            milli_cores, suspended_s, switches = run.milli_cores, 0.0, 0
+            if (past := run.switching) is not None:
+                milli_cores, suspended_s, switches = past.milli_cores, past.suspended_s(now_s), past.switches
+            finished = measured(
+                self.pending, run.running, error, now_s, body_s, usage, milli_cores, waited_s, suspended_s, switches
+            )
         self._workshop.dispatcher.note(ActionEnded(now_s, finished))
         if self._caller is not None:
             self._caller.end(self)
@@ -261,6 +266,13 @@ def calls(workshop: Workshop) -> list[Invocation | Retried]:
     waiting = [waiter for waiter in workshop.dispatcher.waiters() if isinstance(waiter, Invocation)]
     live = [call for call in workshop.live.values() if isinstance(call, Invocation)]
     return [*waiting, *live, *workshop.retrying.waiting()]
+
+
+def resize(workshop: Workshop, running: RunningAction) -> None:
+    """Let a running call have other cores from now on, or none."""
+    call = workshop.live.get(running.pending.id)
+    if isinstance(call, Invocation) and call.run is not None:
+        call.run.resize(running)
 
 
 def refuse(workshop: Workshop, quota: str, error: Callable[[], BackendDownError]) -> None:

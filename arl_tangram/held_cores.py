@@ -1,4 +1,8 @@
-"""The cores of one running action: leased with the grant, lent while it waits for others, given back at its end."""
+"""The cores of one running action: leased with the grant, lent while it waits for others, given back at its end.
+
+Where actions share them, they change meanwhile, down to none and back. An action that is suspended when it has back what
+it lent, which then was no cores, has its lease again when it has cores.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +21,40 @@ class HeldCores:
         milli_cores: what was granted.
         sandbox: where it runs, or None for a host body.
         reserved: whether its trajectory holds them already, though the pool may have become smaller since.
+        most: milli-cores that it may have at most while it runs; 0 for `milli_cores`.
 
     Raises:
         SandboxLostError: the sandbox is gone.
     """
 
-    __slots__ = ("_cleaning", "_cpu", "_lease", "_milli_cores", "_sandbox", "_usage")
+    __slots__ = ("_cleaning", "_cpu", "_is_lent", "_lease", "_milli_cores", "_most", "_sandbox", "_usage")
 
-    def __init__(
-        self, cpu: CpuManager, milli_cores: int, sandbox: ManagedSandbox | None, reserved: bool = False
+    def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
+        self,
+        cpu: CpuManager,
+        milli_cores: int,
+        sandbox: ManagedSandbox | None,
+        reserved: bool = False,
+        most: int = 0,
     ) -> None:
         self._cpu = cpu
         self._milli_cores = milli_cores
+        self._most = most
         self._sandbox = sandbox
+        self._is_lent = False
         self._usage: ExecUsage | None = None
         self._cleaning: asyncio.Task[None] | None = None
-        self._lease: CpuLease | None = cpu.lease(milli_cores, sandbox, again=reserved)
+        self._lease: CpuLease | None = cpu.lease(milli_cores, sandbox, again=reserved, most=most)
 
     @property
     def core_ids(self) -> tuple[int, ...]:
-        """The host's numbers of the cores; none while they are lent."""
-        return self._lease.core_ids if self._lease is not None else ()
+        """The host's numbers of the cores; none while they are lent, or it is suspended."""
+        return self._lease.core_ids if self._lease is not None and self._milli_cores else ()
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether commands can run; they wait while it is suspended."""
+        return self._lease is not None
 
     async def applied(self) -> None:
         """Wait until `core_ids` are known; cancelling only ends the wait.
@@ -58,23 +75,38 @@ class HeldCores:
 
     def lend(self) -> bool:
         """Give the cores to others for a while; return False, and keep them, if something is alive on them."""
+        if self._lease is not None and self._lease.needs_cleanup():
+            return False
+        self._is_lent = True
         if self._lease is None:
             return True
-        if self._lease.needs_cleanup():
-            return False
         usage = self.usage
         self._lease.release()
         self._usage, self._lease = usage, None
         return True
 
     def take_back(self) -> None:
-        """Take as many cores as were lent.
+        """Take as many cores as it is to have: those that were lent, or none if it is suspended.
 
         Raises:
             SandboxLostError: the sandbox is gone.
         """
-        if self._lease is None:
-            self._lease = self._cpu.lease(self._milli_cores, self._sandbox, again=True)
+        self._is_lent = False
+        if self._lease is None and self._milli_cores:
+            self._lease = self._cpu.lease(self._milli_cores, self._sandbox, again=True, most=self._most)
+
+    def resize(self, milli_cores: int) -> None:
+        """Have so many cores from now on, or none.
+
+        Raises:
+            AllocationError: the sandbox does not have them.
+            SandboxLostError: the sandbox is gone.
+        """
+        self._milli_cores = milli_cores
+        if self._lease is not None:
+            self._lease.resize(milli_cores)
+        elif not self._is_lent:
+            self.take_back()
 
     def kill(self) -> None:
         """Start to kill what the action started, unless that is going on or nothing may be alive."""

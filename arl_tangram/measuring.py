@@ -1,4 +1,4 @@
-"""Measure a call that has ended: its outcome, and its time as queueing, execution and overhead."""
+"""Measure a call that has ended: its outcome, and its time as queueing, execution, overhead and suspension."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
     usage: ExecUsage,
     milli_cores: int,
     regaining_s: float = 0.0,
+    suspended_s: float = 0.0,
+    switches: int = 0,
 ) -> FinishedAction:
     """Return the measurements of a call that ends now.
 
@@ -27,17 +29,20 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
         running: its grant; None if it never started.
         error: what its caller gets, or None.
         now_s: the time.
-        body_s: seconds that its body has run; of those, what stood around commands is overhead.
+        body_s: seconds that its body has run, without those in which it was suspended; of those, what stood around
+            commands is overhead.
         usage: what its commands took.
-        milli_cores: what it was granted.
+        milli_cores: what it was granted at its start.
         regaining_s: seconds of `body_s` in which it waited to have back what it had lent; they are queueing.
+        suspended_s: seconds in which it was suspended.
+        switches: how often its cores were changed.
     """
     if running is None:
         queueing_s, execution_s, overhead_s = now_s - pending.submitted_at_s, 0.0, 0.0
     else:
         queueing_s = running.started_at_s - pending.submitted_at_s + regaining_s
         execution_s = max(0.0, body_s - usage.overhead_s - regaining_s)
-        overhead_s = max(0.0, now_s - running.started_at_s - execution_s - regaining_s)
+        overhead_s = max(0.0, now_s - running.started_at_s - execution_s - regaining_s - suspended_s)
     return FinishedAction(
         pending.id,
         pending.demand.name,
@@ -52,6 +57,8 @@ def measured(  # noqa: PLR0917 - one caller, and keywords cost time on every cal
         usage.cpu_s,
         milli_cores / MILLI,
         pending.demand.node,
+        suspended_s,
+        switches,
     )
 
 

@@ -49,8 +49,11 @@ class Caller(Protocol):
         """
         ...
 
-    def take_up(self) -> None:
+    def take_up(self) -> bool:
         """Take cores again, and let the clock go on.
+
+        Returns:
+            Whether the body can go on: not if it is suspended, and its commands could not run yet (`go_on`).
 
         Raises:
             SandboxLostError: the sandbox died meanwhile.
@@ -79,6 +82,11 @@ class Nesting:
         self.away_s = 0.0
         self.regaining_s = 0.0
 
+    @property
+    def is_away(self) -> bool:
+        """Whether something is lent."""
+        return self._lent_at_s is not None
+
     def begin(self, called: Called, *, in_same_sandbox: bool) -> None:
         """The body calls an action: lend, unless that was done already.
 
@@ -90,6 +98,7 @@ class Nesting:
             self._keeps_cores = not self._caller.put_down()
             self._lent_at_s = self._loop.time()
             self._dispatcher.lend(self._id, cores=not self._keeps_cores)
+            self._end_wait(None)  # it may have been suspended still
         elif self._is_waiting:  # it was about to have it back
             self._dispatcher.lend(self._id, cores=not self._keeps_cores)
             self._end_wait(None)
@@ -131,10 +140,16 @@ class Nesting:
         for called in list(self._called):
             called.call_off(error)
 
+    def go_on(self) -> None:
+        """The caller has cores again, and was suspended when it had back all else."""
+        if not self.is_away:
+            self._end_wait(None)
+
     def give_up(self) -> None:
         """The caller is over: its body gets nothing back."""
         if self._is_waiting:
-            self._dispatcher.lend(self._id, cores=not self._keeps_cores)
+            if self.is_away:
+                self._dispatcher.lend(self._id, cores=not self._keeps_cores)
             self._end_wait(None)
         self._count()
 
@@ -148,15 +163,16 @@ class Nesting:
         try:
             if failure is not None:
                 raise InfrastructureError(f"{self._caller.name}: the scheduler failed: {failure!r}")
-            self._have_back()
+            if not self._have_back():
+                return
         except Exception as caught:  # noqa: BLE001 - raised in the body, which has none of its cores then
             error = caught
         self._end_wait(error)
 
-    def _have_back(self) -> None:
+    def _have_back(self) -> bool:
         self._count()
         self._lent_at_s = None
-        self._caller.take_up()
+        return self._caller.take_up()
 
     def _end_wait(self, error: Exception | None) -> None:
         if self._back is None or self._back.done():

@@ -42,6 +42,7 @@ from arl_tangram.model.lifecycle import BodyKind, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
 from arl_tangram.model.service import Service
 from arl_tangram.nesting import Nesting
+from arl_tangram.switching import Switching
 from arl_tangram.watching import Steps
 from arl_tangram.workshop import Workshop
 
@@ -53,16 +54,18 @@ class Run:
 
     Attributes:
         running: the call with its units.
-        milli_cores: what it was granted of cores.
+        milli_cores: what it has of cores, or had last if it is suspended.
         lingering: whether its caller was answered, and its body has not ended.
         cores: what it holds of the pool of cores, if anything.
         gpu: what it holds of the pool of GPUs, if anything.
         nested: the calls that its body has made, if it has made any.
+        switching: how its cores have changed, if they have.
     """
 
     # Most runs need none of these: to set them for each would take longer than to make the rest.
     lingering = False
     nested: Nesting | None = None
+    switching: Switching | None = None
     _clock: BodyClock | None = None
     _grace: asyncio.TimerHandle | None = None
     cores: HeldCores | None = None
@@ -100,7 +103,8 @@ class Run:
         self.milli_cores = running.units or demand.milli_cores
         if self.milli_cores and workshop.cpu is not None:
             try:  # in the turn of the grant, so that what the manager has in use is always what the scheduler counts
-                self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox, demand.reserved > 0)
+                most = demand.options[-1] if demand.resizable and workshop.shares else 0
+                self.cores = HeldCores(workshop.cpu, self.milli_cores, sandbox, demand.reserved > 0, most)
             except Exception as error:  # noqa: BLE001 - the body's task raises it
                 self._unleased = error
         if running.seat is not None and workshop.gpu is not None:
@@ -174,7 +178,7 @@ class Run:
             if (breakers := self._workshop.breakers) is not None:
                 breakers.answered(self.running, self.quotas, self._interrupt, self._workshop.dispatcher.now_s())
             now_s = self._workshop.time()
-            self._call.answer(None, self._interrupt, now_s - (self._started_at_s or now_s), now_s)
+            self._call.answer(None, self._interrupt, self._since(self._started_at_s or now_s, now_s), now_s)
         if self.nested is not None:
             self.nested.call_off(BodyCancelledError(f"it was called by {self.name}, which was ended"))
         if self.cores is not None:
@@ -203,6 +207,8 @@ class Run:
         error: BaseException | None = None
         started_at_s = self._started_at_s = workshop.time()
         active_var.set(self)
+        if self.switching is not None:
+            self.switching.begin()
         try:
             if self._unleased is not None:
                 raise self._unleased
@@ -226,7 +232,7 @@ class Run:
             error = caught  # told to the caller, whatever it is
         finally:
             now_s = workshop.time()
-            body_s = now_s - started_at_s if self._body_s is None else self._body_s
+            body_s = self._since(started_at_s, now_s) if self._body_s is None else self._body_s
             if self._clock is not None:
                 self._clock.stop()
                 self._clock = None
@@ -337,6 +343,8 @@ class Run:
         if end_at_s is not None:
             timeout = min(timeout, max(end_at_s - self._workshop.time(), 0.0))
         self._clock = BodyClock(self._workshop, timeout, self._time_out)
+        if self.switching is not None and self.switching.is_suspended:
+            self._clock.stop()
 
     def _time_out(self) -> None:
         spec = self._invocable.spec
@@ -344,6 +352,11 @@ class Run:
             self.interrupt(RunTimeout(f"{self.name} still ran when the time of its rollout was over"))
         else:
             self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {spec.timeout:g} s"))
+
+    def _since(self, started_at_s: float, now_s: float) -> float:
+        """Return for how long the body has run that began then, without what it was suspended for."""
+        run_s = now_s - started_at_s
+        return run_s if self.switching is None else max(0.0, run_s - self.switching.body_suspended_s(now_s))
 
     def _conclude(self, value: Any, error: BaseException | None, body_s: float, now_s: float) -> None:
         """Give the units back, then answer."""
@@ -370,6 +383,32 @@ class Run:
             call.answer(value, error, body_s, now_s)
         self.nested = None
 
+    # While its cores change.
+
+    def resize(self, running: RunningAction) -> None:
+        """Have other cores from now on, or none; if that fails, the body is interrupted by the error."""
+        if self._task is None:
+            return
+        if self.switching is None:
+            self.switching = Switching(self.milli_cores, self._workshop.time)
+            if self.nested is not None and self.nested.is_away:
+                self.switching.leave()
+        self.running, self.milli_cores = running, running.units or self.milli_cores
+        turned = self.switching.switch(running.units)
+        if self._clock is not None and turned:
+            if running.units:
+                self._clock.go_on()
+            else:
+                self._clock.stop()
+        if self.cores is None:
+            return
+        try:
+            self.cores.resize(running.units)
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            self.interrupt(error)
+        if self.nested is not None and running.units:
+            self.nested.go_on()
+
     # While the body waits for actions that it has called.
 
     def nesting(self) -> Nesting:
@@ -391,21 +430,27 @@ class Run:
         """Let go of the cores and stop the clock of the timeout; return whether the cores are free."""
         if self._clock is not None:
             self._clock.stop()
+        if self.switching is not None:
+            self.switching.leave()
         return self.cores is None or self.cores.lend()
 
-    def take_up(self) -> None:
-        """Take cores again, and let the clock go on.
+    def take_up(self) -> bool:
+        """Take cores again, and let the clock go on; return whether the body can go on, too.
 
         Raises:
             SandboxLostError: the sandbox died meanwhile.
         """
         if self._clock is not None:
             self._clock.go_on()
-        if self.cores is not None:
-            self.cores.take_back()
-            if self._thread_id is not None and self.cores.core_ids:
-                with suppress(OSError):  # it has ended, or a core has gone offline
-                    os.sched_setaffinity(self._thread_id, self.cores.core_ids)
+        if self.switching is not None:
+            self.switching.come_back()
+        if self.cores is None:
+            return True
+        self.cores.take_back()
+        if self._thread_id is not None and self.cores.core_ids:
+            with suppress(OSError):  # it has ended, or a core has gone offline
+                os.sched_setaffinity(self._thread_id, self.cores.core_ids)
+        return self.cores.is_leased
 
     # What the body sees.
 
@@ -431,8 +476,10 @@ class Run:
 
     @property
     def allocation(self) -> Allocation:
-        """What it was granted."""
-        cost, node = self._invocable.spec.cost, self.running.pending.demand.node
+        """What it has; while it is suspended, the cores that it had last."""
+        cost, demand = self._invocable.spec.cost, self.running.pending.demand
+        node = demand.node
+        most = demand.options[-1] if demand.resizable and self._workshop.shares else self.milli_cores
         return Allocation(
             cores=self.milli_cores / MILLI if self.milli_cores % MILLI else self.milli_cores // MILLI,
             core_ids=() if self.cores is None else self.cores.core_ids,
@@ -441,6 +488,7 @@ class Run:
             node=None if node is None else self._workshop.dispatcher.topology.nodes[node].name,
             service=cost.service,
             devices=() if self.gpu is None else self.gpu.devices,
+            max_units=-(-most // MILLI),
         )
 
     @property

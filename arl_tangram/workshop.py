@@ -82,6 +82,7 @@ class Workshop:
         retrying: tries calls again.
         breakers: those of the quotas, if any has one.
         gpu: the GPUs, if there is a pool.
+        shares: whether running actions share their cores.
         time: tells the time of the loop.
     """
 
@@ -98,6 +99,7 @@ class Workshop:
     retrying: Retrying = field(default_factory=Retrying)
     breakers: BreakerCalls | None = None
     gpu: GpuSeats | None = None
+    shares: bool = False
     time: Callable[[], float] = field(init=False)
     _timer_context: Context = field(default_factory=Context)
 
