@@ -16,6 +16,7 @@ from arl_tangram.managers.host.machine import parse_cpulist
 
 PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000  # the kernel refuses less
+SUSPENDED_QUOTA_US = MIN_QUOTA_US  # not frozen: all in it can be killed, and what is forgotten does not stand for ever
 MAX_PIDS = 4096
 KILL_LIMIT_S = 2.0
 REMOVE_LIMIT_S = 1.0
@@ -165,10 +166,6 @@ class SandboxGroup:
         if folder := self.folders.get("cpuset"):
             write_file(folder / "cpuset.cpus", cpulist(core_ids))
 
-    def set_quota(self, milli_cores: int | None) -> None:
-        """Limit CPU time per time to `milli_cores`, at once; None lifts the limit."""
-        self.set_quota_us(None if milli_cores is None else max(MIN_QUOTA_US, milli_cores * PERIOD_US // 1000))
-
     def set_quota_us(self, quota_us: int | None) -> None:
         """Limit CPU time to this in each `PERIOD_US`, at once; None lifts the limit."""
         if folder := self.folders.get("cpu"):
@@ -301,6 +298,11 @@ def _init_cpuset(folder: Path, core_ids: Sequence[int] | None) -> None:
         write_file(folder / file, (folder.parent / file).read_text().strip())
     if core_ids is not None:
         write_file(folder / "cpuset.cpus", cpulist(core_ids))
+
+
+def quota_us_of(milli_cores: int) -> int:
+    """Return the CPU time in each `PERIOD_US` of so many cores, as far as the kernel takes it."""
+    return max(MIN_QUOTA_US, milli_cores * PERIOD_US // 1000)
 
 
 def parse_quota(text: str) -> int | None:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from arl_tangram.errors import SandboxLostError
 from arl_tangram.managers.ended import Ended, NotStartedError
 from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import FileOutput, Output, PipeOutput
+from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
 
 KILL_REPLY_S = 1.5  # the keeper gives up after 1 s
@@ -54,7 +56,11 @@ class Commands:
         sandbox_id: the name in messages.
         force: kills all but the keeper by stronger means; blocking; returns whether it could.
         destroy: kills everything, the keeper too; blocking.
-        limiter: the threads for these two.
+        rush: lets what is being killed have all the time that it needs for that, even if it is suspended.
+        limiter: the threads for `force` and `destroy`.
+
+    Attributes:
+        time: stands still while the sandbox is suspended, and with it the time limits of commands.
     """
 
     def __init__(
@@ -64,11 +70,13 @@ class Commands:
         sandbox_id: str,
         force: Callable[[], bool],
         destroy: Callable[[], None],
+        rush: Callable[[], AbstractContextManager[None]],
         limiter: anyio.CapacityLimiter,
     ) -> None:
         self._id = sandbox_id
         self._force = force
         self._destroy = destroy
+        self._rush = rush
         self._limiter = limiter
         self._numbers = itertools.count(1)
         self._running: dict[str, asyncio.Future[_Status]] = {}
@@ -77,6 +85,7 @@ class Commands:
         self._lost: str | None = None
         self._ending: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self.time = RunningTime()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.channel = channel
         self.channel.on_reply = self._on_reply
@@ -137,14 +146,15 @@ class Commands:
             SandboxLostError: something survived, and the sandbox was destroyed.
         """
         self.check()
-        for attempt in range(2):
-            if await self._ask_to_kill(number):
-                return
-            self.check()
-            if attempt == 0 and not await in_thread(self._force, self._limiter):
-                break
-        self._lose("something that its commands started could not be killed")
-        await self._end()
+        with self._rush():
+            for attempt in range(2):
+                if await self._ask_to_kill(number):
+                    return
+                self.check()
+                if attempt == 0 and not await in_thread(self._force, self._limiter):
+                    break
+            self._lose("something that its commands started could not be killed")
+            await self._end()
         self.check()
 
     def pin(self, core_ids: Sequence[int]) -> None:
@@ -197,7 +207,7 @@ class Commands:
     async def _wait_or_kill(self, number: str, status: asyncio.Future[_Status], timeout_s: float | None) -> bool:
         """Wait for the end of a command; kill it when the time is up, which is returned, or when cancelled."""
         try:
-            done, _ = await asyncio.wait([status], timeout=timeout_s)
+            done = await self.time.wait(status, timeout_s)
             if not done:
                 await finish_anyway(self.kill(number))
         except asyncio.CancelledError:
@@ -240,11 +250,13 @@ class Commands:
     def _lose(self, reason: str) -> None:
         if self._lost is None:
             self._lost = reason
+            self.time.go_on()  # who waits for that is told
 
     async def _end(self) -> None:
-        await in_thread(self._destroy, self._limiter)
-        self.channel.kill()
-        await _within(self.channel.exited, KILL_REPLY_S)
+        with self._rush():
+            await in_thread(self._destroy, self._limiter)
+            self.channel.kill()
+            await _within(self.channel.exited, KILL_REPLY_S)
         self._left = False
         self._fail_all()
 

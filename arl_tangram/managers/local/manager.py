@@ -21,6 +21,7 @@ from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.isolation import ATTEMPTS, may_pass
+from arl_tangram.managers.local.limits import Limits
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, check_least, check_whole, counted, in_words
@@ -33,6 +34,7 @@ START_LIMIT_S = 30.0
 FILE_THREADS = 8
 LEAST_MEMORY_BYTES = 32 << 20  # its keeper alone needs about a third of that
 KILL_THREADS = 8
+SWITCH_S = 0.0002  # two writes, and the caches of other cores
 
 T = TypeVar("T")
 
@@ -188,7 +190,9 @@ class LocalManager:
                 raise
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Apply a grant: pin the sandbox (or, for a host body, just pick) cores; synchronous.
 
         Raises:
@@ -197,7 +201,19 @@ class LocalManager:
         if sandbox is not None and self._sandboxes.get(sandbox.id) is not sandbox:
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         own = self._sandboxes[sandbox.id] if sandbox is not None else None
-        return self._leasing.lease(milli_cores, own, again=again)
+        return self._leasing.lease(milli_cores, own, again=again, most=most)
+
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed here: not without cgroups; None if they can."""
+        tree = self.site.tree
+        if tree.pins and tree.limits_time:
+            return None
+        return "there is no cgroup of its own with the controllers cpu and cpuset here"
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that one change of the cores of a running action takes here, about."""
+        return SWITCH_S
 
     def _begin(self, site: Site, number: int, group: SandboxGroup | None) -> LocalSandbox:
         """Start the keeper, on the thread of the loop: bwrap dies with the thread that started it."""
@@ -206,17 +222,24 @@ class LocalManager:
         env = {**inherited(os.environ), "HOME": folders.home, "TMPDIR": folders.tmp, SANDBOX_VARIABLE: sandbox_id}
         entrances = group.entrances if group is not None else ()
         channel = Channel(site.isolation.argv(folders), env=env, entrances=entrances)
+        limits = Limits(
+            group,
+            pin=lambda core_ids: commands.pin(core_ids),  # noqa: PLW0108 - they come later
+            idle_cores=lambda: self._cores.core_ids,
+        )
         commands = Commands(
             channel,
             sandbox_id=sandbox_id,
             force=partial(force, group, channel.pid),
             destroy=partial(destroy, group, sandbox_id, channel.pid, lambda: not channel.exited.done()),
+            rush=limits.rush,
             limiter=self._kills,
         )
         sandbox = LocalSandbox(
             sandbox_id,
             folders=folders,
             group=group,
+            limits=limits,
             commands=commands,
             env=env,
             limiter=self._files,

@@ -14,6 +14,7 @@ from arl_tangram.managers.local.manager import LocalManager
 from arl_tangram.managers.local.site import IsolationChoice
 from arl_tangram.managers.manager import CpuManager
 from arl_tangram.model.quantities import GIB
+from arl_tangram.model.sharing import Share, check_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +33,13 @@ class LocalPool:
         ignore_image: run trajectories that name an image on the files of this machine, instead of refusing them.
         isolation: `auto` uses bwrap where it works, `bwrap` insists on it, `none` never does.
         root: the folder for sandboxes; by default one per user in the folder for temporary files.
+        share: lets running actions in sandboxes share the cores: each grows into those that fall free, shrinks when
+            others need them, and may be suspended. `resize` does what is best by default, a policy (such as
+            `policies.equal_shares()`) decides how; None leaves every action the cores that it started with. It needs
+            cgroups: where there are none, nothing is shared, which `report()` says.
 
     Raises:
-        ConfigurationError: cores or memory that there are not, or that make no sense.
+        ConfigurationError: cores or memory that there are not, or options that make no sense.
     """
 
     cores: int | None = None
@@ -42,6 +47,7 @@ class LocalPool:
     ignore_image: bool = False
     isolation: IsolationChoice = "auto"
     root: str | os.PathLike[str] | None = None
+    share: Share = None
     _cores: int = field(init=False, repr=False, compare=False)
     _memory_bytes: int = field(init=False, repr=False, compare=False)
 
@@ -52,6 +58,7 @@ class LocalPool:
         _check_root(self.root)
         if self.isolation not in ("auto", "bwrap", "none"):
             raise ConfigurationError(f"LocalPool(isolation={self.isolation!r}): there are 'auto', 'bwrap' and 'none'")
+        check_share(self.share, "LocalPool")
 
     def manager(self) -> CpuManager:
         """Return a new manager of this pool; it does nothing before its `start`."""

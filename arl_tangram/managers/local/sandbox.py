@@ -21,6 +21,7 @@ from arl_tangram.managers.environment import granted
 from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.local.commands import Command, Commands
 from arl_tangram.managers.local.files import Folders
+from arl_tangram.managers.local.limits import Limits
 from arl_tangram.managers.manager import no_cores
 from arl_tangram.managers.usage import UsageMeter
 from arl_tangram.model.sandbox import ExecResult
@@ -38,6 +39,7 @@ class LocalSandbox:
         *,
         folders: Folders,
         group: SandboxGroup | None,
+        limits: Limits,
         commands: Commands,
         env: Mapping[str, str],
         limiter: anyio.CapacityLimiter,
@@ -47,6 +49,7 @@ class LocalSandbox:
         self._id = sandbox_id
         self._folders = folders
         self._group = group
+        self._limits = limits
         self._commands = commands
         self._env = env
         self._limiter = limiter
@@ -80,15 +83,17 @@ class LocalSandbox:
 
         What a command leaves running in the background lives on until the action ends; when a command is killed
         and no other one runs, all of that is killed with it. It loses its standard output when the command ends.
+        While the action is suspended, commands wait, and the time limits of those that run stand still.
 
         Raises:
             UsageError: no action has cores in this sandbox now; the running one may have lent them.
         """
-        entered_s = time.monotonic()
         check_command(argv, stdin, env, timeout, max_output_bytes)
         self._check_loop()
         self._commands.check()
         grant, meter = self._check_granted(), self._meter
+        await self._commands.time.until_running()
+        entered_s = time.monotonic()
         folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd, "cwd"))
         command = Command(
             argv=argv,
@@ -169,17 +174,24 @@ class LocalSandbox:
         Raises:
             OSError: its cgroup does not take them.
         """
-        pinned = self._group is not None and "cpuset" in self._group.folders
-        if self._group is not None:
-            self._group.set_cores(placement.core_ids)
-            self._group.set_quota(None if placement.is_whole and pinned else placement.milli_cores)
-        if not pinned:
-            self._commands.pin(placement.core_ids)
+        self._limits.place(placement)
+        self._commands.time.go_on()
+
+    def suspend(self) -> None:
+        """Let it have next to no time until it is placed again, ended or killed; commands wait for that.
+
+        Raises:
+            OSError: its cgroup does not take that.
+        """
+        self._limits.suspend()
+        self._commands.time.stop()
 
     def end(self, meter: UsageMeter | None = None) -> None:
         """Close it for commands until the next action begins; with a meter, unless that has happened already."""
         if meter is None or meter is self._meter:
             self._grant = None
+            self._limits.end()
+            self._commands.time.go_on()
 
     async def kill(self) -> None:
         """Kill everything that was started in it, and start nothing more; see `Commands.kill`."""
@@ -210,6 +222,8 @@ class LocalSandbox:
 
     async def _in_thread(self, work: Callable[[], T], *, stop: threading.Event | None = None) -> T:
         self._check_loop()
+        self._commands.check()
+        await self._commands.time.until_running()
         self._commands.check()
         try:
             return await in_thread(work, self._limiter, on_cancel=None if stop is None else stop.set)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant, processes
+from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant, processes, quota_us_of
 from arl_tangram.managers.host.hierarchy import Hierarchy
 
 V2_NAMES = ("cpu", "cpuset", "memory", "pids", "freezer")
@@ -75,7 +75,7 @@ def test_v2_files(tmp_path: Path) -> None:
     assert (read(group, "memory", "memory.max"), read(group, "memory", "memory.swap.max")) == (str(1 << 30), "0")
     assert read(group, "cpuset", "cpuset.cpus") == "1,3"
     for milli_cores, text in ((None, "max 100000"), (1500, "150000 100000"), (300, "30000 100000"), (1, "1000 100000")):
-        group.set_quota(milli_cores)
+        group.set_quota_us(None if milli_cores is None else quota_us_of(milli_cores))
         assert read(group, "cpu", "cpu.max") == text
     assert group.entrances == (str(tmp_path / "7" / "cgroup.procs"),)
 
@@ -92,7 +92,7 @@ def test_v1_files(tmp_path: Path) -> None:
     group.limit_memory(1 << 30)
     assert read(group, "memory", "memory.limit_in_bytes") == str(1 << 30)
     for milli_cores, text in ((None, "-1"), (1500, "150000"), (1, "1000")):
-        group.set_quota(milli_cores)
+        group.set_quota_us(None if milli_cores is None else quota_us_of(milli_cores))
         assert read(group, "cpu", "cpu.cfs_quota_us") == text
     assert len(group.entrances) == len(V2_NAMES)
 
