@@ -217,9 +217,9 @@ def _resize_words(run: Run) -> str:
     figures, took_s = run.figures, 0.0 if run.switch_s is None else run.switch_s * run.figures.switches
     return (
         f"{run.policy}: as {SCHEDULER}, and actions share the cores while they run: who is expected to be done soon "
-        f"goes first, and others have fewer cores meanwhile, or none. {figures.switches} changes for {figures.calls} calls "
-        f"took {took_s:.2f} s in all; ACT includes the {_seconds(figures.mean_suspended_s)} that a call was suspended "
-        "for in the mean."
+        f"goes first, and others have fewer cores meanwhile, or none. {figures.switches} changes for {figures.calls} "
+        f"calls took {took_s:.2f} s in all; ACT includes what a call was suspended for, in the mean "
+        f"{_seconds(figures.mean_suspended_s)}."
     )
 
 

@@ -34,7 +34,7 @@ def changed(found: Changed) -> str:
 def ended(timeouts: Sequence[Timeout], kills: Sequence[Kill], trainers: Sequence[TrainerKill]) -> str:
     """Say how what was suspended ended."""
     ran_s = ", ".join(f"{one.running_s:.2f}" for one in timeouts)
-    seconds = ", ".join(f"{one.seconds:.2f}" for one in kills)
+    seconds = ", ".join(f"{one.seconds:.3f}" for one in kills)
     gone_s = ", ".join(f"{one.seconds:.2f}" for one in trainers)
     return (
         f"a timeout of {TIMEOUT_S:g} s, of commands that were suspended for {SUSPENDED_S:g} s: ended after {ran_s} s "

@@ -148,7 +148,7 @@ def test_the_text_tells_the_figures() -> None:
         "programs: 10, whose cores were changed 1,000 times, 333 of them down to none; 1 went wrong",
         "  program 1: bad",
     ]
-    assert "suspended sandboxes with 4 to 5 busy processes: cleaned up in 0.10, 0.20 s, 0 processes left" in ended(
+    assert "suspended sandboxes with 4 to 5 busy processes: cleaned up in 0.100, 0.200 s, 0 processes left" in ended(
         GOOD.timeouts, GOOD.kills, GOOD.trainers
     )
     assert "median 0.200 ms, longest 0.400 ms of 3; the scheduler counts 0.2 ms" in costs(GOOD.switches, GOOD.workers)
