@@ -147,8 +147,16 @@ def test_a_dry_run_of_the_gpu_does_all_of_it_finds_every_bit_in_its_place_and_ju
 
 
 def test_a_quick_run_changes_the_cores_of_programs_and_judges_nothing(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    done = bench("resize", "--quick", "--resizes", "40", "--json", str(figures))
+    check_resize(tmp_path)
+
+
+def test_a_quick_run_changes_the_cores_of_programs_in_containers(tmp_path: Path, docker_url: str) -> None:
+    check_resize(tmp_path, "--docker", "--url", docker_url)
+
+
+def check_resize(folder: Path, *argv: str) -> None:
+    figures = folder / "figures.json"
+    done = bench("resize", "--quick", "--resizes", "40", "--json", str(figures), *argv)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(figures.read_text())
     assert record["changed"]["resizes"] == 40

@@ -100,7 +100,7 @@ async def _measure(options: Options, root: Path, tell: Callable[[str], None]) ->
     if not options.docker:
         return await _measure_in(Where(root), options.plan, tell)
     tell("the image")
-    async with image_of_this_machine(IMAGE, url=options.url, tell=lambda _sent, _size: None) as image:
+    async with image_of_this_machine(IMAGE, (), url=options.url, tell=lambda _sent, _size: None) as image:
         return await _measure_in(Where(root, image, options.url), options.plan, tell)
 
 
