@@ -25,7 +25,7 @@ def keepers(owner: str) -> list[int]:
 
 
 def new_manager(
-    root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True
+    root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True, resizes: bool = False
 ) -> LocalManager:
     """Return a manager whose sandboxes are below `root`, not yet started."""
     return LocalManager(
@@ -36,15 +36,16 @@ def new_manager(
         isolation=isolation,
         root=str(root),
         cgroups=cgroups,
+        resizes=resizes,
     )
 
 
 @asynccontextmanager
 async def local_manager(
-    root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True
+    root: Path, *, cores: int = 2, isolation: IsolationChoice = "none", cgroups: bool = True, resizes: bool = False
 ) -> AsyncIterator[LocalManager]:
     """Start a manager whose sandboxes are below `root`, and close it."""
-    manager = new_manager(root, cores=cores, isolation=isolation, cgroups=cgroups)
+    manager = new_manager(root, cores=cores, isolation=isolation, cgroups=cgroups, resizes=resizes)
     try:
         await manager.start()
         yield manager

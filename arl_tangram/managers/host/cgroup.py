@@ -251,6 +251,14 @@ def kill_group(version: int, folders: Sequence[Path], spared: Collection[int] = 
         time.sleep(0.002)
 
 
+def lift_quota(version: int, folder: Path) -> None:
+    """Let what is in a cgroup have all the time that there is, if it has a quota that can be lifted."""
+    file = folder / FILES[version].quota
+    if file.exists():
+        with contextlib.suppress(OSError):
+            write_file(file, FILES[version].no_quota)
+
+
 def processes(folder: Path) -> list[int]:
     """Return the processes in a cgroup, those of its children not included.
 

@@ -13,10 +13,11 @@ USAGE = "cpuacct"  # of version 1 only; version 2 counts in every cgroup
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Names of the files that differ between the versions."""
+    """Names of the files that differ between the versions, and what lifts a quota."""
 
     effective_cpus: str
     quota: str
+    no_quota: str
     memory_limit: str
     swap_limit: str
     freeze: str
@@ -26,6 +27,7 @@ FILES: Mapping[int, Files] = {
     1: Files(
         effective_cpus="cpuset.effective_cpus",
         quota="cpu.cfs_quota_us",
+        no_quota="-1",
         memory_limit="memory.limit_in_bytes",
         swap_limit="memory.memsw.limit_in_bytes",
         freeze="freezer.state",
@@ -33,6 +35,7 @@ FILES: Mapping[int, Files] = {
     2: Files(
         effective_cpus="cpuset.cpus.effective",
         quota="cpu.max",
+        no_quota="max",
         memory_limit="memory.max",
         swap_limit="memory.swap.max",
         freeze="cgroup.freeze",

@@ -21,6 +21,7 @@ from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.isolation import ATTEMPTS, may_pass
+from arl_tangram.managers.local.lifter import QuotaLifter
 from arl_tangram.managers.local.limits import Limits
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
@@ -54,6 +55,7 @@ class LocalManager:
         isolation: IsolationChoice,
         root: str,
         cgroups: bool = True,
+        resizes: bool = False,
     ) -> None:
         self._machine = machine
         self._memory_bytes = memory_bytes
@@ -61,10 +63,12 @@ class LocalManager:
         self._isolation: IsolationChoice = isolation
         self._root = root
         self._use_cgroups = cgroups
+        self._resizes = resizes
         self._cores = Cores(machine.nodes, cores)
         self._starts = 2 * cores
         self._starting = asyncio.Semaphore(self._starts)
         self._site: Site | None = None
+        self._lifter: QuotaLifter | None = None
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._leasing = Leasing(self._cores)
         self._sandbox_numbers = itertools.count(1)
@@ -258,9 +262,14 @@ class LocalManager:
             open_site, self._root, self._machine.cores, isolation=self._isolation, cgroups=self._use_cgroups
         )
         self._site = await self._in_thread(opening)
+        if self._resizes and self.cannot_resize() is None:
+            self._lifter = QuotaLifter(self._site.tree, self._site.owner.name)
 
     async def _close(self) -> None:
         await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())), return_exceptions=True)
+        if self._lifter is not None:
+            await self._lifter.aclose()
+            self._lifter = None
         if self._site is not None:
             await self._in_thread(self._site.remove)
             self._site = None

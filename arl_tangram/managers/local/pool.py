@@ -69,6 +69,7 @@ class LocalPool:
             ignore_image=self.ignore_image,
             isolation=self.isolation,
             root=os.path.realpath(self.root if self.root is not None else default_root()),
+            resizes=self.share is not None,
         )
 
 
