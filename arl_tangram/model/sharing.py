@@ -66,7 +66,7 @@ class SharePolicy(Protocol):
         ...
 
     def next_s(self, sharer: Sharer) -> float:
-        """Return the `attained_s` at which the rank of a running sharer is to be asked for again; infinite for never."""
+        """Return the `attained_s` at which the rank of one that runs is to be asked for again; infinite for never."""
         ...
 
     def share(self, sharers: Sequence[Sharer], cores: int, present: int) -> Sequence[int]:

@@ -187,7 +187,7 @@ class CoreSharer:
         self.switched = True
 
     def reaches_s(self, attained_s: float, now_s: float) -> float:
-        """Return when it is expected to have done so much work, if it keeps its cores; its work is counted up to now."""
+        """Return when it is to have done so much work, if it keeps its cores; its work is counted up to now."""
         return max(now_s, self.ready_at_s) + (attained_s - self.attained_s) / self.rate_at(self.cores)
 
     def learned(self, duration_s: float) -> tuple[int, float, float]:
