@@ -19,6 +19,7 @@ from arl_tangram.bench.faults.where import Where
 from arl_tangram.bench.resize.place import Bed, bed, resize
 from arl_tangram.bench.resize.plan import Plan
 from arl_tangram.bench.resize.program import SPREAD
+from arl_tangram.model.sandbox import ExecResult
 
 TIMEOUT_S = 1.0
 SUSPENDED_S = 1.5
@@ -115,10 +116,10 @@ async def kill(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> list[Kill]:
     return found
 
 
-async def start(bed: Bed) -> asyncio.Future[object]:
+async def start(bed: Bed) -> asyncio.Future[ExecResult]:
     """Start busy processes: those of a command that has ended, and one that goes on. An action has cores now."""
     await bed.run("spread")
-    running: asyncio.Future[object] = asyncio.ensure_future(bed.run("spin"))
+    running = asyncio.ensure_future(bed.run("spin"))
     while await bed.alive() <= SPREAD:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(_LOOK_S)
     return running
