@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -54,13 +54,11 @@ def group(box: DockerSandbox) -> SandboxGroup:
     return find_group(box.container.id, box.container.pid)
 
 
-async def until(true: Callable[[], bool]) -> float:
-    """Wait until something is so; return how long that took."""
-    began_s = time.monotonic()
-    async with asyncio.timeout(20):
+async def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
         while not true():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.005)
-    return time.monotonic() - began_s
 
 
 async def until_suspended(group: SandboxGroup) -> None:
@@ -143,25 +141,23 @@ async def test_new_commands_and_files_wait_until_it_goes_on(manager: DockerManag
     lease = manager.lease(1000, box)
     await box.write_file("old", b"old")
     lease.resize(0)
-    waiting = [
-        asyncio.ensure_future(box.exec(["echo", "new"])),
-        asyncio.ensure_future(box.read_file("old")),
-        asyncio.ensure_future(box.write_file("new", b"new")),
-    ]
+    command = asyncio.ensure_future(box.exec(["echo", "new"]))
+    reading = asyncio.ensure_future(box.read_file("old"))
+    writing = asyncio.ensure_future(box.write_file("new", b"new"))
     await asyncio.sleep(1.0)
-    assert not any(each.done() for each in waiting)
+    assert not any(each.done() for each in (command, reading, writing))
     lease.resize(2000)
-    assert (await waiting[0]).stdout == b"new\n"
-    assert await waiting[1] == b"old"
-    await waiting[2]
+    assert (await command).stdout == b"new\n"
+    assert await reading == b"old"
+    await writing
     assert await box.read_file("new") == b"new"
     assert lease.usage.overhead_s < 0.5, "the wait is no overhead"
     lease.resize(0)
-    waiting = [asyncio.ensure_future(box.exec(["echo", "late"]))]
+    command = asyncio.ensure_future(box.exec(["echo", "late"]))
     await asyncio.sleep(0)
     lease.release()
     with pytest.raises(UsageError, match="no action has cores"):
-        await waiting[0]
+        await command
 
 
 @pytest.mark.parametrize("how", ["cancelled", "cleaned"])
@@ -248,7 +244,7 @@ async def test_the_pool_tells_what_a_change_costs(manager: DockerManager, grants
 
 
 @contextlib.contextmanager
-def trainer(*words: str) -> Iterator[subprocess.Popen[str]]:
+def trainer(*words: str) -> Generator[subprocess.Popen[str]]:
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     program = [sys.executable, str(TESTS / "integration" / "docker_trainer.py"), *words]
     pipe = subprocess.PIPE
@@ -261,11 +257,9 @@ def trainer(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_killed(
-    docker_url: str, images: Images, grants: str
-) -> None:
-    image, mine = images.busybox, mark()
-    with trainer(docker_url, image, grants, busy(mine), "suspended") as process:
+async def suspended_trainer(url: str, image: str, grants: str, mine: str) -> str:
+    """Kill a trainer while what it runs is suspended; return the container that it leaves."""
+    with trainer(url, image, grants, busy(mine), "suspended") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         left = (await asyncio.to_thread(process.stdout.readline)).strip()
@@ -273,10 +267,28 @@ async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_ki
         process.stdin.write("suspend\n")
         process.stdin.flush()
         assert await asyncio.to_thread(process.stdout.readline) == "suspended\n"
-        pid = (await asyncio.to_thread(EngineApi(docker_url).get, f"/containers/{left}/json"))["State"]["Pid"]
+        pid = (await asyncio.to_thread(EngineApi(url).get, f"/containers/{left}/json"))["State"]["Pid"]
         await until_suspended(find_group(left, pid))
+    return left
+
+
+async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_killed(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    image, mine = images.busybox, mark()
+    left = await suspended_trainer(docker_url, image, grants, mine)
     began_s = time.monotonic()
     async with docker_manager(docker_url, image, grants=grants):
         assert left not in await asyncio.to_thread(containers, docker_url)
     assert not processes(mine)
     assert time.monotonic() - began_s < 15
+
+
+async def test_what_was_suspended_when_its_trainer_was_killed_ends_by_itself(docker_url: str, images: Images) -> None:
+    """Its guard has little time, and has to share that with what it kills."""
+    mine = mark()
+    left = await suspended_trainer(docker_url, images.busybox, "auto", mine)
+    try:
+        await until(lambda: not processes(mine), within_s=60)
+    finally:
+        await asyncio.to_thread(EngineApi(docker_url).remove, left)

@@ -24,7 +24,7 @@ from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
 
 IDLE_AFTER_S = 0.25
-IDLE_AGAIN_S = 5.0  # after an update to idle, or to suspended, that failed
+AGAIN_S = 5.0  # after an update that failed, of which no command hears
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 
@@ -75,7 +75,7 @@ class ApiLimits:
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
         self._failure: InfrastructureError | None = None  # of what is wanted now
         self._later: asyncio.TimerHandle | None = None
-        self._may_try_again = True  # what no action hears of
+        self._may_try_again = True
         self._work: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
         self._is_seen = False  # inside, since the last action began
@@ -123,7 +123,7 @@ class ApiLimits:
             self._rushing -= 1
             if self._wish == SUSPENDED:
                 self._failure = None
-            self._begin()
+                self._begin()
 
     async def freeze(self) -> None:
         """Leave it a hundredth of a core; see `Limits.freeze`."""
@@ -188,7 +188,7 @@ class ApiLimits:
         return True
 
     def _begin_after_all(self) -> None:
-        self._later = None
+        self._later = self._failure = None
         self._begin()
 
     async def _catch_up(self) -> None:
@@ -206,17 +206,20 @@ class ApiLimits:
                 self._in_effect = wanted
 
     def _tell_unheard(self, error: InfrastructureError) -> None:
-        """Tell of a container that became neither idle nor suspended, which no action hears of, and try once more."""
-        if isinstance(self._wish, Placement) or self._frozen or self._rushing or self._closed:
+        """Tell of a failure that no command hears of, and have the same tried again a little later.
+
+        That is so when a container is to be idle, where once more is enough, and when what runs in it is to have more
+        or less than it had: it would have that for as long as it runs.
+        """
+        begins = isinstance(self._wish, Placement) and not self._is_seen  # the commands to come hear of it
+        if begins or self._frozen or self._rushing or self._closed or isinstance(error, SandboxLostError):
             return
-        if isinstance(error, SandboxLostError):
-            return
-        whose = "last action" if self._wish is None else "suspended action"
-        again = f"; that is tried again in {IDLE_AGAIN_S:g} s" if self._may_try_again else ""
-        _logger.warning("container %s does not give back what its %s had: %s%s", self._id[:12], whose, error, again)
+        what = "give back what its last action had" if self._wish is None else "have what its action has now"
+        again = f"; that is tried again in {AGAIN_S:g} s" if self._may_try_again else ""
+        _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
         if self._may_try_again:
-            self._may_try_again = False
-            self._later = self._loop.call_later(IDLE_AGAIN_S, self._begin_after_all)
+            self._may_try_again = self._wish is not None
+            self._later = self._loop.call_later(AGAIN_S, self._begin_after_all)
 
     async def _update(self, wanted: Allotment) -> None:
         quota_us = -1 if wanted.quota_us is None else wanted.quota_us

@@ -14,7 +14,7 @@ from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.allotment import SUSPENDED
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.api_limits import IDLE_AGAIN_S, ApiLimits
+from arl_tangram.managers.docker.api_limits import AGAIN_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
@@ -362,12 +362,12 @@ async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
     daemon.error = DaemonError("failed", 500, "busy")
     limits.want(SUSPENDED)
     await asyncio.sleep(0.1)
-    assert "does not give back what its suspended action had" in caplog.text
+    assert "does not have what its action has now" in caplog.text
     assert "busy; that is tried again in 5 s" in caplog.text
     daemon.error = None
     async with limits.rush():
         assert daemon.updates[-1] == (-1, "0,1,2,3"), "whatever is tried again later"
-    await asyncio.sleep(IDLE_AGAIN_S)
+    await asyncio.sleep(AGAIN_S)
     assert daemon.updates[-1] == (1_000, "0,1,2,3")
     limits.want(ONE)
     await limits.settled()
@@ -375,14 +375,31 @@ async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
     await limits.aclose()
 
 
-async def test_a_grant_that_the_daemon_refuses_is_heard_by_the_next_command(daemon: FakeDaemon) -> None:
+@pytest.mark.looptime
+async def test_a_grant_that_fails_while_its_action_runs_is_heard_by_commands_and_tried_until_it_is_there(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What runs would go on with next to no time for ever."""
     limits = api(daemon)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
     limits.want(SUSPENDED)
     await limits.settled()
     daemon.error = DaemonError("failed", 500, "busy")
-    limits.want(TWO)
+    limits.want(ONE)
     with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
         await limits.settled()
+    await asyncio.sleep(2.5 * AGAIN_S)
+    assert (len(daemon.updates), len(caplog.messages)) == (5, 3)
+    with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
+        await limits.settled()
+    daemon.error = None
+    await asyncio.sleep(AGAIN_S)
+    await limits.settled()
+    assert daemon.updates[2:] == [(-1, "1")] * 4
+    await asyncio.sleep(10 * AGAIN_S)
+    assert len(daemon.updates) == 6
     await limits.aclose()
 
 
@@ -648,10 +665,10 @@ async def test_an_update_to_idle_that_fails_is_told_and_done_later(
     assert "does not give back what its last action had" in caplog.text
     assert "busy; that is tried again in 5 s" in caplog.text
     daemon.error = None
-    await asyncio.sleep(IDLE_AGAIN_S)
+    await asyncio.sleep(AGAIN_S)
     idle = (10_000, "0,1,2,3")
     assert daemon.updates == [(-1, "2,3"), idle, idle]
-    await asyncio.sleep(10 * IDLE_AGAIN_S)
+    await asyncio.sleep(10 * AGAIN_S)
     assert len(daemon.updates) == 3
     await limits.aclose()
 
