@@ -39,7 +39,7 @@ class Switches:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The same work on one core, in seconds.
+    """The same work on one core, in CPU seconds, to which other programs of the machine do not count.
 
     Attributes:
         one_s: by one worker, in each pair.
@@ -51,7 +51,7 @@ class Workers:
 
     @property
     def ratio(self) -> float:
-        """How many times longer many workers take, in the best of the runs of each."""
+        """How many times as much many workers take, in the best of the runs of each."""
         return min(self.many_s) / min(self.one_s)
 
 
@@ -128,5 +128,5 @@ async def compare_workers(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> 
                 done = await bed.run("work", plan.seed, plan.items, plan.turns, workers)
             if done.exit_code != DONE:
                 raise RuntimeError(f"{workers} workers ended with {done.exit_code}: {done.stderr.decode()[-500:]}")
-            taken.append(done.duration_s)
+            taken.append(done.cpu_s)
     return Workers(tuple(seconds[1]), tuple(seconds[MANY_WORKERS]))

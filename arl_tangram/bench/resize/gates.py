@@ -44,7 +44,7 @@ def gates(found: Results) -> list[Gate]:
             "its clock is not that of this machine" if switches.standing_share is None else "of a core",
         ),
         Gate(
-            f"on one core, {MANY_WORKERS} workers take at most {MOST_OF_ONE_WORKER:g} times as long as one",
+            f"on one core, {MANY_WORKERS} workers take at most {MOST_OF_ONE_WORKER:g} times the CPU time of one",
             MOST_OF_ONE_WORKER,
             workers.ratio,
             f"best of {len(workers.one_s)} runs of each",

@@ -63,7 +63,7 @@ def costs(switches: Switches, workers: Workers) -> str:
             f"{median(switches.delays_s) * 1e3:.2f} ms, {max(switches.delays_s) * 1e3:.2f} ms at most"
         )
     lines.append(
-        f"the same work on one core: {min(workers.one_s):.3f} s by one worker, {min(workers.many_s):.3f} s by "
-        f"{MANY_WORKERS}, {workers.ratio:.3f} times as long (best of {len(workers.one_s)} runs of each)"
+        f"the same work on one core: {min(workers.one_s):.3f} CPU seconds of one worker, {min(workers.many_s):.3f} of "
+        f"{MANY_WORKERS}, {workers.ratio:.3f} times as much (best of {len(workers.one_s)} runs of each)"
     )
     return "\n".join(lines)
