@@ -125,7 +125,7 @@ async def compare_workers(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> 
         tell(f"{MANY_WORKERS} workers on one core: pair {number + 1} of {plan.pairs}")
         for workers, taken in seconds.items():
             async with bed.lease(1):
-                done = await bed.run("work", plan.seed, plan.items, plan.turns, workers)
+                done = await bed.run("work", plan.seed, plan.long_items, plan.turns, workers)
             if done.exit_code != DONE:
                 raise RuntimeError(f"{workers} workers ended with {done.exit_code}: {done.stderr.decode()[-500:]}")
             taken.append(done.cpu_s)

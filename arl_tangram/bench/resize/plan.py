@@ -24,6 +24,7 @@ class Plan:
         kills: sandboxes that are cleaned up while they are suspended.
         trainers: trainers that are killed while something is suspended.
         pairs: pairs of runs with one worker and with many on one core.
+        long_items: what is hashed in each of these: so much that the start of the workers is a small part of it.
         switches: changes that are timed.
         suspensions: suspensions whose effect is timed.
         seed: of what is random.
@@ -37,6 +38,7 @@ class Plan:
     kills: int = 5
     trainers: int = 3
     pairs: int = 5
+    long_items: int = 3200
     switches: int = 200
     suspensions: int = 20
     seed: int = 0
@@ -44,11 +46,13 @@ class Plan:
     @property
     def about_s(self) -> float:
         """About how long all of it takes, on one quiet core."""
-        work_s = self.items * self.turns * 0.5e-6
+        work_s = self.long_items * self.turns * 0.5e-6
         changing_s = 2 * self.resizes * sum(self.pause_s) / 2
         return changing_s + 3 * self.timeouts + self.kills + 3 * self.trainers + 2 * self.pairs * work_s + 20
 
 
 FULL = Plan()
-QUICK = Plan(resizes=30, items=200, timeouts=1, kills=1, trainers=1, pairs=1, switches=10, suspensions=2)
+QUICK = Plan(
+    resizes=30, items=200, timeouts=1, kills=1, trainers=1, pairs=1, long_items=200, switches=10, suspensions=2
+)
 """Little of everything: it judges nothing."""
