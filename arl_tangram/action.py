@@ -161,8 +161,8 @@ def action(
         DefinitionError: two elastic resources, amounts that are not possible, `retries=` without `idempotent=True`,
             errors after which nothing is tried again, `service=` on a plain function, `gpu=` on one that runs in no
             process of its own, both, or one of them beside elastic cores, `Elastic(resizable=True)` on a plain function
-            or for `gpu=`, a generator function, `isolate=` on an `async def`, a plain function that wraps a coroutine function, or
-            `isolate="process"` on a function that no other process can find by its name.
+            or for `gpu=`, a generator function, `isolate=` on an `async def`, a plain function that wraps a coroutine
+            function, or `isolate="process"` on a function that no other process can find by its name.
     """
 
     def decorate(body: Callable[..., Any]) -> Any:
@@ -306,8 +306,8 @@ def _cost(name: str, kind: BodyKind, **amounts: Any) -> Cost:
         raise DefinitionError(f"{name}: gpu= needs isolate='process': only a process can be shown just these GPUs")
     if isinstance(cost.cpu, Elastic) and cost.cpu.resizable and kind is not BodyKind.ASYNC:
         raise DefinitionError(
-            f"{name}: cpu=Elastic(..., resizable=True) is for `async def` bodies, which run in a sandbox: the cores of a "
-            "plain function stay what they were when it began"
+            f"{name}: cpu=Elastic(..., resizable=True) is for `async def` bodies, which run in a sandbox; a plain "
+            "function keeps the cores with which it began"
         )
     return cost
 

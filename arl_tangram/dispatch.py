@@ -32,7 +32,7 @@ class Dispatcher:
     Attributes:
         time: tells the time of the loop.
         gpus: carries what concerns the services and devices of a pool of GPUs, if there is one.
-        on_resized: is told of running calls that have other cores from now on, before others are granted what those had.
+        on_resized: is told of running calls that have other cores from now on, before what they had is granted.
 
     Args:
         core: the scheduler.

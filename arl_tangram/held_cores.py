@@ -1,7 +1,7 @@
 """The cores of one running action: leased with the grant, lent while it waits for others, given back at its end.
 
-Where actions share them, they change meanwhile, down to none and back. An action that is suspended when it has back what
-it lent, which then was no cores, has its lease again when it has cores.
+Where actions share them, they change meanwhile, down to none and back. One that is suspended when it has back what it
+lent has its lease again when it has cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HeldCores:
 
     __slots__ = ("_cleaning", "_cpu", "_is_lent", "_lease", "_milli_cores", "_most", "_sandbox", "_usage")
 
-    def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
+    def __init__(
         self,
         cpu: CpuManager,
         milli_cores: int,

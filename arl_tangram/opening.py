@@ -11,17 +11,19 @@ from functools import partial
 from arl_tangram.closing import Opened
 from arl_tangram.dispatch import Dispatcher
 from arl_tangram.doorway import Doorway
-from arl_tangram.execution import refuse
+from arl_tangram.execution import refuse, resize
 from arl_tangram.managers.breakers import Breakers
 from arl_tangram.managers.gpu.manager import GpuManager
+from arl_tangram.managers.manager import CpuManager
 from arl_tangram.managers.processes import BodyProcesses
 from arl_tangram.managers.threads import BodyThreads
 from arl_tangram.model.events import Event
 from arl_tangram.model.gpu import Instance
+from arl_tangram.model.sharing import SharePolicy, Sharing
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.setup import Setup, cores_of, seats_of
-from arl_tangram.timed_policy import watched
+from arl_tangram.timed_policy import watched, watched_share
 from arl_tangram.trace.jsonl import JsonlSink
 from arl_tangram.trace.sink import Sink
 from arl_tangram.trace.summary import Summary
@@ -38,6 +40,8 @@ class OwnParts(Opened):
         dispatcher: the scheduler on the loop.
         gpu: the manager of the GPUs, if there is a pool.
         breakers: those of the quotas, if any has one.
+        cannot_share: why running actions keep their cores, though they were to share them; None if they do share them,
+            or were not to.
     """
 
     def __init__(
@@ -48,6 +52,16 @@ class OwnParts(Opened):
         self.dispatcher = dispatcher
         self.gpu = gpu
         self.breakers: Breakers | None = None
+        self.cannot_share: str | None = None
+        self._share = setup.share
+
+    def sharing_in_words(self) -> str | None:
+        """Say whether running actions share their cores; None where nobody asked for that."""
+        if self._share is None:
+            return None
+        if self.cannot_share is not None:
+            return f"running actions keep their cores, for all that share= says: {self.cannot_share}"
+        return f"running actions share their cores by {self._share.name}"
 
 
 class Happened:
@@ -98,10 +112,12 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             stack.push_async_callback(sink.aclose)
         if cpu is not None:
             await cpu.start()
+        sharing = None if setup.share is None or cpu is None else _sharing(setup.share, cpu)
         summary = Summary(topology)
         core = SchedulerCore(
-            topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None, seats=seats
-        )
+            topology, watched(setup.policy), order=setup.order, record=True, submissions=sink is not None, seats=seats,
+            sharing=sharing,
+        )  # fmt: skip
         dispatcher = Dispatcher(core, Happened(summary, sink).tell)
         if gpu is not None:
             dispatcher.gpus.on_evicted = partial(_evict, gpu)
@@ -116,14 +132,27 @@ async def opened(setup: Setup, doorway: Doorway, on_closed: Callable[[], None]) 
             {quota.name: quota for quota in setup.quotas},
         )
         workshop.gpu = gpu
+        workshop.shares = sharing is not None
+        dispatcher.on_resized = partial(resize, workshop)
         stack.callback(workshop.watch.close)
         breakers = {quota.name: quota.breaker for quota in setup.quotas if quota.breaker is not None}
         parts = OwnParts(setup, workshop, summary, dispatcher, gpu)
         if breakers:
             workshop.breakers = parts.breakers = Breakers(breakers, topology, dispatcher, partial(refuse, workshop))
+        if cpu is not None and setup.share is not None:
+            parts.cannot_share = cpu.cannot_resize()
         summary.opened(dispatcher.time())
         parts.closes(stack.pop_all())
     return parts
+
+
+def _sharing(policy: SharePolicy, cpu: CpuManager) -> Sharing | None:
+    """Return how running actions share the cores of a pool that has started; None if they cannot."""
+    why = cpu.cannot_resize()
+    if why is not None:
+        _logger.warning("share=%s is without effect, running actions keep their cores: %s", policy.name, why)
+        return None
+    return Sharing(watched_share(policy), cpu.switch_s)
 
 
 def _evict(gpu: GpuManager, instances: Sequence[Instance]) -> None:

@@ -252,8 +252,10 @@ class Tangram(Calling):
         self._dispatcher.tell()
         now_s = self._now_s()
         cpu, gpu, breakers = self._workshop.cpu, self._opened.gpu, self._opened.breakers
+        sharing = self._opened.sharing_in_words()
         notes = (
             *(() if cpu is None else cpu.notes()),
+            *(() if sharing is None else (sharing,)),
             *(() if gpu is None else gpu.notes()),
             *(() if breakers is None else breakers.notes(now_s)),
         )
@@ -278,8 +280,9 @@ class Tangram(Calling):
         return self._doorway.do(self._describe)
 
     def _describe(self) -> str:
-        cpu, gpu = self._workshop.cpu, self._opened.gpu
+        cpu, gpu, sharing = self._workshop.cpu, self._opened.gpu, self._opened.sharing_in_words()
         cores = "no pool of cores" if cpu is None else cpu.describe()
+        cores = cores if sharing is None else f"{cores}; {sharing}"
         return cores if gpu is None else f"{cores}\n{gpu.describe()}"
 
 

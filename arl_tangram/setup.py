@@ -13,12 +13,14 @@ from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.manager import CpuManager, CpuPool, GpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import seconds, whole
+from arl_tangram.model.sharing import Share, SharePolicy
 from arl_tangram.model.topology import CPU, GPU, PROCESSES, THREADS, Dimension, Topology, resource_of, service_seats
 from arl_tangram.scheduling.gpu.eviction import make_eviction
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.order import Order, order_of
 from arl_tangram.scheduling.policies import Plan, Policy, elastic
 from arl_tangram.scheduling.policies.own import policy_of
+from arl_tangram.scheduling.sharing.equal import equal_shares
 from arl_tangram.trace.sink import Sink
 
 
@@ -31,6 +33,7 @@ class Setup:
         gpus: the pool of GPUs, or None.
         quotas: of APIs.
         policy: how candidates share the cores.
+        share: how running actions share them, or None.
         order: who comes first among those of one priority.
         trace: where the trace goes, or None.
         kill_grace_s: seconds that a cancelled body has to end.
@@ -47,6 +50,7 @@ class Setup:
     kill_grace_s: float
     max_threads: int
     max_processes: int | None
+    share: SharePolicy | None = None
 
     def topology(
         self, offered: Sequence[Dimension], cores: int, seats: Seats | None, services: Sequence[str]
@@ -99,17 +103,37 @@ def checked(
         raise ConfigurationError(f"two quotas have the same name: {', '.join(names)}")
     if max_processes is not None:
         max_processes = whole(max_processes, "max_processes", ConfigurationError, least=1)
+    pool = pools[0] if pools else None
+    chosen = elastic() if policy is None else policy_of(policy)
     return Setup(
-        pool=pools[0] if pools else None,
+        pool=pool,
         gpus=gpus[0] if gpus else None,
         quotas=quotas,
-        policy=elastic() if policy is None else policy_of(policy),
+        policy=chosen,
         order=order_of(order),
         trace=trace,
         kill_grace_s=seconds(kill_grace_s, "kill_grace_s", ConfigurationError),
         max_threads=whole(max_threads, "max_threads", ConfigurationError, least=1),
         max_processes=max_processes,
+        share=_share_of(pool, chosen),
     )
+
+
+def _share_of(pool: CpuPool | None, policy: Policy) -> SharePolicy | None:
+    """Return how running actions are to share the cores of a pool; None if they are not.
+
+    Raises:
+        ConfigurationError: each trajectory is to keep its cores.
+    """
+    share: Share = getattr(pool, "share", None)  # a pool of the user's own may know nothing of it
+    if share is None:
+        return None
+    if policy.reserved_cores:
+        raise ConfigurationError(
+            f"policy={policy.name} lets each trajectory keep its cores, and {type(pool).__name__}(share=) lets running "
+            "actions share them; leave one of them out"
+        )
+    return equal_shares() if share == "resize" else share
 
 
 def seats_of(gpu: GpuManager) -> Seats:

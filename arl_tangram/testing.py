@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from arl_tangram.managers.gpu.fake_pool import FakeGpuPool, FakeService
 from arl_tangram.managers.manager import CpuLease, ExecUsage, ManagedSandbox, check_whole, counted, no_cores
 from arl_tangram.model.quantities import GIB, MILLI, bytes_of_gib, is_name, whole
 from arl_tangram.model.sandbox import ExecResult
+from arl_tangram.model.sharing import Share, check_share
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU, MEMORY, SANDBOXES, Dimension, on_node
 from arl_tangram.runtime import Tangram
@@ -66,6 +68,7 @@ class FakePool:
         sandboxes: how many sandboxes there can be at once, from 1; None for any number.
         nodes: what stands for several machines, instead of `cores`, `memory_gib` and `sandboxes`.
         host: the number of the node where bodies without a sandbox run; None if that is none of them.
+        share: whether running actions share the cores, and how; `FakeSandbox.sizes` says what they had.
     """
 
     cores: int = 8
@@ -74,8 +77,10 @@ class FakePool:
     sandboxes: int | None = None
     nodes: Sequence[FakeNode] = ()
     host: int | None = 0
+    share: Share = None
 
     def __post_init__(self) -> None:
+        check_share(self.share, "FakePool")
         _check_size("FakePool", self.cores, self.memory_gib, self.sandboxes)
         names = [node.name for node in self.nodes]
         if len(set(names)) < len(names):
@@ -122,6 +127,7 @@ class FakeManager:
         self._cpu = [offered[0].name for offered in nodes]
         self._dimensions = {dimension.name: dimension for offered in nodes for dimension in offered}
         self._milli_used: Counter[int] = Counter()
+        self.switch_s = 0.0
         self.sandboxes: set[FakeSandbox] = set()
         self.tell_capacity: Callable[[str, int], None]
 
@@ -177,16 +183,31 @@ class FakeManager:
         self.sandboxes.add(sandbox)
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Count a grant; more than is free is a defect of the scheduler, unless it was lent before."""
         own = sandbox if isinstance(sandbox, FakeSandbox) else None
         node = self._pool.host if own is None else own.node
         if node is None:
             raise AssertionError("cores were granted to a body without a sandbox, and no node is this machine")
-        if milli_cores > self.milli_free_on(node) and not again:
-            raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free_on(node)} are free")
+        if not again:
+            self._check_free(milli_cores, node)
         self._milli_used[node] += milli_cores
         return FakeLease(self, milli_cores, own, node)
+
+    def cannot_resize(self) -> str | None:
+        """They can."""
+        return None
+
+    def change(self, more: int, node: int) -> None:
+        """Count more milli-cores of a grant, or (negative) fewer."""
+        self._check_free(more, node)
+        self._milli_used[node] += more
+
+    def _check_free(self, milli_cores: int, node: int) -> None:
+        if milli_cores > 0 and milli_cores > self.milli_free_on(node):
+            raise AssertionError(f"{milli_cores} milli-cores were granted and {self.milli_free_on(node)} are free")
 
     def give_back(self, milli_cores: int, node: int = 0) -> None:
         """Count the end of a grant."""
@@ -229,9 +250,20 @@ class FakeLease:
         self._sandbox = sandbox
         if sandbox is not None:
             sandbox.leases += 1
+            sandbox.has(milli_cores)
 
     async def applied(self) -> None:
         """Nothing to wait for."""
+
+    def resize(self, milli_cores: int) -> None:
+        """Count other cores; with none, commands that come wait until there are some again."""
+        if self._sandbox is None or milli_cores % MILLI:
+            raise AssertionError(f"{milli_cores} milli-cores are no whole cores of a sandbox that has some")
+        more, self._milli_cores = milli_cores - self._milli_cores, milli_cores
+        self._manager.change(more, self._node)
+        self._sandbox.has(milli_cores)
+        if self._sandbox.closed:
+            raise SandboxLostError(f"the sandbox {self._sandbox.id} is closed")
 
     def needs_cleanup(self) -> bool:
         """Nothing runs."""
@@ -246,6 +278,7 @@ class FakeLease:
         self._milli_cores = 0
         if self._sandbox is not None:
             self._sandbox.leases -= 1
+            self._sandbox.goes_on()
             self._sandbox = None
 
 
@@ -259,6 +292,7 @@ class FakeSandbox:
         commands: every argv so far.
         leases: how many actions have cores in it now.
         node: the number of the node where it is.
+        sizes: the cores that its actions had so far, in order; 0 where one was suspended.
     """
 
     id: str
@@ -268,6 +302,31 @@ class FakeSandbox:
     closed: bool = False
     leases: int = 0
     node: int = 0
+    sizes: list[float] = field(default_factory=list[float])
+    _suspended: asyncio.Event | None = None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the action that runs in it has no cores: commands and file operations that come wait."""
+        return self._suspended is not None
+
+    def has(self, milli_cores: int) -> None:
+        """It has other cores, or none."""
+        self.sizes.append(milli_cores / MILLI)
+        if milli_cores:
+            self.goes_on()
+        elif self._suspended is None:
+            self._suspended = asyncio.Event()
+
+    def goes_on(self) -> None:
+        """It is not suspended any more."""
+        if self._suspended is not None:
+            self._suspended.set()
+            self._suspended = None
+
+    async def _until_running(self) -> None:
+        while self._suspended is not None:
+            await self._suspended.wait()
 
     async def exec(
         self,
@@ -281,6 +340,7 @@ class FakeSandbox:
         spill: bool = False,
     ) -> ExecResult:
         """Record a command and return what `on_exec` says."""
+        await self._until_running()
         if self.closed:
             raise SandboxLostError(f"the sandbox {self.id} is closed")
         if not self.leases:
@@ -290,10 +350,12 @@ class FakeSandbox:
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Keep a file."""
+        await self._until_running()
         self.files[path] = data
 
     async def read_file(self, path: str, *, max_bytes: int = 1 << 28) -> bytes:
         """Return a file that was written."""
+        await self._until_running()
         if path not in self.files:
             raise FileNotFoundError(path)
         return self.files[path]
@@ -309,6 +371,7 @@ class FakeSandbox:
     async def aclose(self) -> None:
         """Forget it."""
         self.closed = True
+        self.goes_on()
         self._manager.sandboxes.discard(self)
 
 

@@ -80,7 +80,9 @@ class CountingManager(FakeManager):
         self.most_alive = max(self.most_alive, len(self.sandboxes))
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         super().lease(milli_cores, sandbox, again=again)
         self.least_free = min(self.least_free, self.milli_free)
         return CountingLease(self, milli_cores, sandbox.node if isinstance(sandbox, FakeSandbox) else self.pool.host)

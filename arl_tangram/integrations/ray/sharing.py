@@ -110,6 +110,11 @@ def _declared(factory: Callable[[], Tangram], nodes: Sequence[Node] | None, wher
     if not isinstance(made, Tangram):
         raise ConfigurationError(f"{where} takes a function that returns a Tangram, not {factory!r}")
     setup = made.setup
+    if setup.share is not None:
+        raise ConfigurationError(
+            f"{where}: {type(setup.pool).__name__}(share=) is for a runtime of one process; in a shared runtime, "
+            "running actions keep their cores"
+        )
     if nodes is None:
         return configuration.describe(setup)
     if setup.pool is not None or setup.gpus is not None:

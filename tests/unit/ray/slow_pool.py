@@ -55,7 +55,9 @@ class SlowManager(FakeManager):
         self.sandboxes.add(sandbox)
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         super().lease(milli_cores, None, again=again).release()  # counted, and checked
         if isinstance(sandbox, SlowSandbox):
             if sandbox.closed:

@@ -31,7 +31,9 @@ class LateManager(FakeManager):
         self.known = asyncio.Event()
         self.error: Exception | None = None
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         super().lease(milli_cores, sandbox, again=again)
         lease = LateLease(self, milli_cores)
         lease.manager = self

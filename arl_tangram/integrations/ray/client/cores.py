@@ -178,7 +178,9 @@ class RemoteCores:
         sandbox = self._sandboxes[number] = RemoteSandbox(sandbox_id, number, node, calls, self._forget)
         return sandbox
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Hold cores, which the agent applies with the first command, or when they are asked for; synchronous.
 
         Raises:
@@ -196,6 +198,15 @@ class RemoteCores:
         if isinstance(sandbox, RemoteSandbox):
             sandbox.begin(lease)
         return lease
+
+    def cannot_resize(self) -> str | None:
+        """Say why: the scheduler of a shared runtime does not change what runs."""
+        return "a shared runtime lets running actions keep their cores"
+
+    @property
+    def switch_s(self) -> float:
+        """Nothing is changed."""
+        return 0.0
 
     def _require_host(self) -> int:
         if self._host is None:

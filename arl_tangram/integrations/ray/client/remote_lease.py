@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from arl_tangram.errors import InfrastructureError
+from arl_tangram.errors import AllocationError, InfrastructureError
 from arl_tangram.integrations.ray.client.calls import AgentCalls
 from arl_tangram.integrations.ray.wire import AgentReply, LeaseNow, LeaseTold
 from arl_tangram.managers.manager import ExecUsage
@@ -51,6 +51,10 @@ class RemoteLease:
         """
         if not self._now.core_ids:
             await self.do("apply", {}, limit_s=self._apply_s)
+
+    def resize(self, milli_cores: int) -> None:
+        """Raise: in a shared runtime, nobody changes what runs."""
+        raise AllocationError("a shared runtime lets running actions keep their cores")
 
     @property
     def usage(self) -> ExecUsage:

@@ -20,7 +20,8 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
     """Return the managers of the pools of a node.
 
     Raises:
-        ConfigurationError: it has several of a kind, or none, or something else.
+        ConfigurationError: it has several of a kind, or none, or something else, or cores that actions are to share
+            while they run.
     """
     given = cast(object, pools)
     if not isinstance(given, Sequence) or not all(hasattr(pool, "manager") for pool in cast("Sequence[object]", given)):
@@ -36,6 +37,11 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
         raise ConfigurationError(
             f"{named(node)} has {len(cores)} pools of cores and {len(gpus)} of GPUs; it has at most one of each, "
             "and one at least"
+        )
+    if cores and getattr(cores[0], "share", None) is not None:
+        raise ConfigurationError(
+            f"{named(node)}: {type(cores[0]).__name__}(share=) is for a runtime of one process; in a shared runtime, "
+            "running actions keep their cores"
         )
     return (cores[0].manager() if cores else None), (gpus[0].manager() if gpus else None)
 
