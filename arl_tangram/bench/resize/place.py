@@ -81,7 +81,7 @@ async def bed(where: Where, mark: str) -> AsyncGenerator[Bed]:
         ConfigurationError: the pool has nothing to offer here.
         SandboxStartError: there is no sandbox to be had.
     """
-    manager = where.pool().manager()
+    manager = where.pool("resize").manager()
     await manager.prepare()
     try:
         await manager.start()
