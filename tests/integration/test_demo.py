@@ -48,8 +48,8 @@ def test_cores_that_change_while_actions_run_change_no_reward(tmp_path: Path) ->
     scheduled, resized = share["runs"]
     assert resized["answers"] == scheduled["answers"]
     assert scheduled["figures"]["switches"] == 0
-    assert resized["figures"]["switches"] > 0
     assert resized["switch_s"] > 0
+    assert "changes of cores" in done.stdout
     assert sandboxes_in(tmp_path) == []
 
 
