@@ -257,6 +257,11 @@ class Dispatcher:
                 self.core.policy.name,
                 decisions.refused,
             )
+        if decisions.refused_share is not None:
+            _logger.error(
+                "the policy of shared cores was refused: %s; from now on they are shared equally",
+                decisions.refused_share,
+            )
         if self.on_resized is not None:
             for resized in decisions.resized:  # first: whoever expires may give its caller cores back at once
                 self.on_resized(resized)

@@ -18,9 +18,8 @@ from arl_tangram.model.topology import CPU, GPU, PROCESSES, THREADS, Dimension, 
 from arl_tangram.scheduling.gpu.eviction import make_eviction
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.order import Order, order_of
-from arl_tangram.scheduling.policies import Plan, Policy, elastic
+from arl_tangram.scheduling.policies import Plan, Policy, elastic, size_aware
 from arl_tangram.scheduling.policies.own import policy_of
-from arl_tangram.scheduling.sharing.equal import equal_shares
 from arl_tangram.trace.sink import Sink
 
 
@@ -133,7 +132,7 @@ def _share_of(pool: CpuPool | None, policy: Policy) -> SharePolicy | None:
             f"policy={policy.name} lets each trajectory keep its cores, and {type(pool).__name__}(share=) lets running "
             "actions share them; leave one of them out"
         )
-    return equal_shares() if share == "resize" else share
+    return size_aware() if share == "resize" else share
 
 
 def seats_of(gpu: GpuManager) -> Seats:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from arl_tangram.errors import SandboxStartError
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox
+from arl_tangram.model.sharing import Share
 from arl_tangram.testing import FakeLease, FakeManager, FakeNode, FakePool, FakeSandbox
 
 
@@ -26,6 +27,7 @@ class CountingPool:
         sandboxes: how many there can be at once, or None.
         nodes: what stands for several machines, instead of cores, memory and sandboxes.
         host: the number of the node where bodies without a sandbox run, or None.
+        share: how running actions share the cores, or None.
     """
 
     cores: int = 4
@@ -38,6 +40,7 @@ class CountingPool:
     sandboxes: int | None = None
     nodes: Sequence[FakeNode] = ()
     host: int | None = 0
+    share: Share = None
     made: CountingManager = field(init=False, repr=False)
 
     def manager(self) -> CountingManager:
@@ -85,7 +88,7 @@ class CountingManager(FakeManager):
     ) -> CpuLease:
         super().lease(milli_cores, sandbox, again=again)
         self.least_free = min(self.least_free, self.milli_free)
-        return CountingLease(self, milli_cores, sandbox.node if isinstance(sandbox, FakeSandbox) else self.pool.host)
+        return CountingLease(self, milli_cores, sandbox)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -95,8 +98,10 @@ class CountingManager(FakeManager):
 class CountingLease(FakeLease):
     """Counted cores, cleaned up in virtual time."""
 
-    def __init__(self, manager: CountingManager, milli_cores: int, node: int | None) -> None:
-        super().__init__(manager, milli_cores, node=node or 0)
+    def __init__(self, manager: CountingManager, milli_cores: int, sandbox: ManagedSandbox | None) -> None:
+        own = sandbox if isinstance(sandbox, FakeSandbox) else None
+        super().__init__(manager, milli_cores, node=(manager.pool.host if own is None else own.node) or 0)
+        self._sandbox = own  # which has counted it already
         self._manager: CountingManager = manager
         self._busy = False
         self._clean = manager.pool.clean_s == 0

@@ -25,9 +25,12 @@ class Decisions:
         evicted: services that have to go though nobody takes their place yet, before any of `started`; None if none.
         more: whether `decide` stopped at its bound and should be called again soon.
         refused: why the policy is not asked any more, in the call that found out.
+        refused_share: the same of the policy by which running actions share cores.
     """
 
-    __slots__ = ("evicted", "expired", "impossible", "more", "opened", "refused", "resized", "resumed", "started")
+    __slots__ = (
+        "evicted", "expired", "impossible", "more", "opened", "refused", "refused_share", "resized", "resumed", "started",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.started: list[RunningAction] = []
@@ -39,6 +42,7 @@ class Decisions:
         self.evicted: list[Instance] | None = None
         self.more = False
         self.refused: str | None = None
+        self.refused_share: str | None = None
 
     @property
     def any(self) -> bool:

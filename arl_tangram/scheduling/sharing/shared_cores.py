@@ -276,7 +276,7 @@ class SharedCores:
         """Rank all anew, as there is another policy."""
         reason = self._told = self._asking.refused
         assert reason is not None
-        this.decisions.refused = reason
+        this.decisions.refused_share = reason
         self._note(PolicyRefused(this.now_s, self._asking.given, reason))
         for room in self._rooms.values():
             room.rank_all()

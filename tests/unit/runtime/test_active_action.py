@@ -56,7 +56,7 @@ async def call_api(retry_after: Any = None) -> float:
 async def test_the_allocation_is_what_was_granted() -> None:
     async with Tangram(CountingPool(cores=3), Quota("api", concurrency=4)) as tg:
         assert await everything() == Allocation(cores=3, memory_gib=1.5, quota={"api": 2}, max_units=3)
-        assert await half() == Allocation(cores=0.5)
+        assert await half() == Allocation(cores=0.5, max_units=1)
         assert await nothing() == Allocation()
         assert_idle(tg)
 

@@ -449,7 +449,7 @@ async def test_cores_that_cannot_be_taken_again_are_an_error_in_the_body() -> No
             made = super().manager()
             lease = made.lease
 
-            def failing(milli_cores: int, sandbox: Any, *, again: bool = False) -> Any:
+            def failing(milli_cores: int, sandbox: Any, *, again: bool = False, most: int = 0) -> Any:
                 if again:
                     raise OSError(16, "busy")
                 return lease(milli_cores, sandbox)
