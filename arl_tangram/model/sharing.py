@@ -41,6 +41,11 @@ class Sharer(Protocol):
         ...
 
     @property
+    def next_s(self) -> float:
+        """The `attained_s`, above what it is now, at which `remaining_s` will be another; infinite for never."""
+        ...
+
+    @property
     def order(self) -> int:
         """Its place by priority and arrival among all that share: a lower one came first."""
         ...

@@ -114,6 +114,11 @@ class CoreSharer:
         return self._remaining.remaining_s(self.attained_s)
 
     @property
+    def next_s(self) -> float:
+        """See `Sharer`."""
+        return self._remaining.next_s(self.attained_s)
+
+    @property
     def place(self) -> Place:
         """Where it stands among the idle ones."""
         return self.priority, self.rank, self.order, self.id
