@@ -27,6 +27,7 @@ IDLE_AFTER_S = 0.25
 AGAIN_S = 5.0  # after an update that failed, of which no command hears
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
+RUSH_LIMIT_S = 3.0
 
 _logger = logging.getLogger(__name__)
 
@@ -116,8 +117,9 @@ class ApiLimits:
         try:
             if is_slow:
                 self._frozen, self._failure = False, None
-                with contextlib.suppress(OSError):  # nothing is lost by that but time
-                    await self.settled()
+                with contextlib.suppress(OSError):  # also when that takes too long: nothing is lost but time
+                    async with asyncio.timeout(RUSH_LIMIT_S):
+                        await self.settled()
             yield
         finally:
             self._rushing -= 1

@@ -14,7 +14,7 @@ from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.allotment import SUSPENDED
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.api_limits import AGAIN_S, ApiLimits
+from arl_tangram.managers.docker.api_limits import AGAIN_S, RUSH_LIMIT_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
@@ -306,6 +306,21 @@ async def test_a_daemon_that_does_not_lift_the_quota_keeps_nobody_from_killing(d
     daemon.error = DaemonError("failed", 500, "busy")
     async with limits.rush():
         daemon.error = None
+    await limits.settled()
+    assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_daemon_that_hangs_keeps_nobody_from_killing_for_long(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.gate.clear()
+    began_s = asyncio.get_running_loop().time()
+    async with limits.rush():
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(RUSH_LIMIT_S, abs=0.1)
+    daemon.gate.set()
     await limits.settled()
     assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
     await limits.aclose()
