@@ -124,9 +124,7 @@ class Elastic:
     exact: bool = field(default=False, compare=False, repr=False)
     resizable: bool = field(default=False)
 
-    def __init__(
-        self, minimum: int, maximum: int, *, speedup: Speedup | None = None, resizable: bool = False
-    ) -> None:
+    def __init__(self, minimum: int, maximum: int, *, speedup: Speedup | None = None, resizable: bool = False) -> None:
         minimum, maximum = _checked(minimum, maximum)
         if minimum > maximum:
             raise DefinitionError(f"Elastic(min, max) needs min <= max, not {minimum} > {maximum}")
