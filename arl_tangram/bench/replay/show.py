@@ -43,9 +43,9 @@ def table(rows: Sequence[Row]) -> str:
 def _changed(repairs: Repairs) -> list[str]:
     """Say what is not as it was recorded."""
     said = (
-        (repairs.overlapping, "calls began before one before them had ended: they are made when it has"),
-        (repairs.unsorted, "calls stand behind one that began later: they are made in the order of time"),
-        (repairs.endless, "calls have no recorded end: they are left out"),
-        (repairs.overrun, "trajectories are shorter than their calls: they end with the last of these"),
+        (repairs.overlapping, "Calls that began before one before them had ended, and are made when it has"),
+        (repairs.unsorted, "Calls behind one that began later, which are made in the order of time"),
+        (repairs.endless, "Calls without a recorded end, which are left out"),
+        (repairs.overrun, "Trajectories that are shorter than their calls, and end with the last of these"),
     )
-    return [f"{count:,} {what}." for count, what in said if count]
+    return [f"{what}: {count:,}." for count, what in said if count]

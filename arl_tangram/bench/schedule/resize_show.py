@@ -24,8 +24,8 @@ def introduction(seeds: Sequence[int]) -> str:
         f"Action completion times (ACT) on {CORES} cores in virtual time, through the scheduler that the runtime\n"
         f"drives; means over the seeds {shown}. Calls take log-normal work (mean {MEAN_WORK_S:.1f} s on one\n"
         "core), each in a sandbox of its own; elastic ones can get 1, 2, 4, 8 or 16 cores, more or fewer while they\n"
-        f"run, and speed up by a power of that, with the exponents given. {ELASTIC} and the fixed dops leave each call\n"
-        f"as it began; under {', '.join(SHARING)} running calls share the cores, down to\n"
+        f"run, and speed up by a power of that, with the exponents given. {ELASTIC} and the fixed dops leave each\n"
+        f"call as it began; under {', '.join(SHARING)} running calls share the cores, down to\n"
         f"none, and each change takes {SWITCH_S * 1000:g} ms in which the call does not run.\n"
     )
 

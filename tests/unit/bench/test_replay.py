@@ -218,10 +218,10 @@ def test_each_promise(act_s: float, step_s: float, passed: list[bool]) -> None:
 def test_what_was_changed_is_told() -> None:
     workload, repairs = workload_of([recorded((6, 1), (2, 9), (8, None), span_s=3)])
     assert show.introduction(workload, repairs).splitlines()[3:7] == [
-        "1 calls began before one before them had ended: they are made when it has.",
-        "2 calls stand behind one that began later: they are made in the order of time.",
-        "1 calls have no recorded end: they are left out.",
-        "1 trajectories are shorter than their calls: they end with the last of these.",
+        "Calls that began before one before them had ended, and are made when it has: 1.",
+        "Calls behind one that began later, which are made in the order of time: 1.",
+        "Calls without a recorded end, which are left out: 1.",
+        "Trajectories that are shorter than their calls, and end with the last of these: 1.",
     ]
 
 
