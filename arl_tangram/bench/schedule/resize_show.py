@@ -46,7 +46,7 @@ def resize_table(rows: Sequence[ResizeRow]) -> str:
 def _table(
     heading: str, rows: Sequence[ResizeRow], names: Sequence[str], figure: Callable[[ResizeRow, str], float]
 ) -> str:
-    compared = [(name, None) for name in names]
+    compared: list[tuple[str, str | None]] = [(name, None) for name in names]
     if ELASTIC in names:
         compared.append((SIZE_AWARE, ELASTIC))
     heads = [name if base is None else f"{name}/{base}" for name, base in compared]
