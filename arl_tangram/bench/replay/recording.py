@@ -102,7 +102,7 @@ def of_group(recorded: Iterable[Recorded], group: str | None) -> list[Recorded]:
 class _Table:
     """The rows of a file, each with the line where it ends."""
 
-    def __init__(self, path: Path, columns: Sequence[str], rows: list[tuple[int, Mapping[str, str]]]) -> None:
+    def __init__(self, path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Mapping[str, str]]]) -> None:
         self._path = path
         self.rows = rows
         self.has_tools = TOOL in columns
