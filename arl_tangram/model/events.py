@@ -162,6 +162,7 @@ Event = (
     ActionSubmitted
     | ActionDeferred
     | ActionStarted
+    | ActionResized
     | ActionEnded
     | UnitsReturned
     | TrajectoryOpened

@@ -38,6 +38,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import GPU, Topology
 from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.candidates import Candidates
@@ -59,6 +60,7 @@ from arl_tangram.scheduling.queue import WaitingQueue
 from arl_tangram.scheduling.resizing import Resizing
 from arl_tangram.scheduling.rounds import Rounds
 from arl_tangram.scheduling.seating import Seating
+from arl_tangram.scheduling.sharing.shared_cores import SharedCores
 from arl_tangram.scheduling.starting import Starting
 from arl_tangram.scheduling.turns import Trajectories
 from arl_tangram.scheduling.walk import Walk
@@ -77,6 +79,7 @@ class SchedulerCore:
         record: whether `drain_events` returns what happened.
         submissions: whether that includes `ActionSubmitted`, which a trace wants.
         seats: those of a pool of GPUs, which `topology` has the dimensions of; None if there is none.
+        sharing: how running actions share their cores; None if they keep those that they have started with.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class SchedulerCore:
         record: bool = False,
         submissions: bool = True,
         seats: Seats | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self.policy = policy
         self.durations = Durations()
@@ -112,6 +116,12 @@ class SchedulerCore:
         self._starting = Starting(
             topology, self._running, turns, nesting, blocking, planning, self.durations, places, rounds, events
         )
+        self._sharing: SharedCores | None = None
+        if sharing is not None:
+            self._sharing = SharedCores(
+                sharing, topology, ledger, queue, rounds, self._running, nesting, self._lending, planning,
+                self.durations, self._starting, self.note,
+            )  # fmt: skip
         self._seating: Seating | None = None
         if seats is not None:
             self._candidates.with_seats = True
@@ -208,12 +218,15 @@ class SchedulerCore:
         Args:
             action_id: the call.
             now_s: the time.
-            duration_s: how long it held them, to learn from; None if it did not end well.
+            duration_s: how long it held them, to learn from, without the time for which it was suspended; None if it
+                did not end well.
         """
         running = self._running.pop(action_id)
         action = running.pending
         demand = action.demand
-        away_s, has_turn = 0.0, True
+        away_s, has_turn, units = 0.0, True, running.units
+        if self._sharing is not None:
+            units, duration_s = self._sharing.finish(running, now_s, duration_s)
         if self._nesting.callers:
             away_s, has_turn = self._lending.end(running, now_s)
         elif demand.elastic is not None:
@@ -236,7 +249,7 @@ class SchedulerCore:
         if running.seat is not None and self._seating is not None:
             self._seating.rise(running, now_s, duration_s)
         elif duration_s is not None and (demand.elastic is not None or self._order == "shortest"):
-            self.durations.observe(demand, action.key, running.units, duration_s)  # else nothing depends on it
+            self.durations.observe(demand, action.key, units, duration_s)  # else nothing depends on it
 
     def send_back(self, action_id: int, now_s: float) -> bool:
         """Let a running call whose service could not be restored wait again, at its old place; its body never began.
@@ -350,12 +363,16 @@ class SchedulerCore:
         decisions = this.decisions
         self._prelude.expire(this)
         try:
+            if self._sharing is not None:
+                self._sharing.share(this, halted=self._prelude.halted)
             if self._resizing.less or self._prelude.halted or self._nesting.callers:
                 self._prelude.prepare(this)
             while self._queue and self._walk.walk(this):
                 pass
             if self._seating is not None:
                 self._seating.evict(this)
+            if self._sharing is not None:
+                self._sharing.fill(this, halted=self._prelude.halted)
         except BaseException as error:
             if not decisions.any:
                 raise
@@ -369,9 +386,10 @@ class SchedulerCore:
 
     def next_wakeup_s(self) -> float | None:
         """When `decide` should be called again though nothing comes in; None if never."""
-        if not self._queue:
+        shared_s = None if self._sharing is None else self._sharing.next_s()
+        if not self._queue and shared_s is None:
             return self._deadlines.next_s() if self._trajectories.waiting else None
-        times = [self._deadlines.next_s()]
+        times = [self._deadlines.next_s(), shared_s]
         if not self._prelude.halted or self._nesting.waiting:
             times += [self._ledger.next_change_s(), *self._rounds.look_again_s.values()]
         return min([at_s for at_s in times if at_s is not None], default=None)

@@ -10,6 +10,7 @@ before everything else. While it lacks cores it blocks them for everybody behind
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from arl_tangram.model.events import ActionLent, ActionResumed, Event
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
@@ -20,6 +21,18 @@ from arl_tangram.scheduling.nesting import Caller, Nesting
 from arl_tangram.scheduling.planning import Planning
 from arl_tangram.scheduling.queue import WaitingQueue
 from arl_tangram.scheduling.turns import Line, Trajectories, TrajectoryState
+
+
+class Sharers(Protocol):
+    """Those that share their cores while they run."""
+
+    def lend(self, running: RunningAction, now_s: float) -> None:
+        """One has lent its cores, or waits for others and keeps them."""
+        ...
+
+    def resume(self, running: RunningAction, now_s: float) -> None:
+        """One has all that it had lent again."""
+        ...
 
 
 class Lending:
@@ -34,6 +47,9 @@ class Lending:
         trajectories: the turns.
         join: lets an action that has its turn compete for units, from a time on.
         note: is told what happens.
+
+    Attributes:
+        sharing: those that share their cores, if any do.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one core
@@ -56,6 +72,7 @@ class Lending:
         self._join = join
         self._note = note
         self._resuming: dict[int, Caller] = {}
+        self.sharing: Sharers | None = None
 
     def needs(self, caller: Caller) -> int:
         """Return the cores that must be free for one that resumes.
@@ -66,6 +83,10 @@ class Lending:
             return 0
         left = self._ledger.target[caller.cpu] - self._nesting.cores_kept_by_callers_of(caller)
         return max(0, min(caller.cores, left))
+
+    def wanted_back(self, cpu: int) -> list[int]:
+        """Return what each of those needs that wait for the cores of a node which they have lent, in order."""
+        return [self.needs(caller) for caller in self._resuming.values() if caller.cpu == cpu]
 
     # Callers.
 
@@ -86,6 +107,8 @@ class Lending:
         for dimension, _ in caller.kept:
             self._ledger.changed |= 1 << dimension  # who waits for it blocks others less now
         self._note(ActionLent(now_s, running.pending.id, caller.cores))
+        if self.sharing is not None:
+            self.sharing.lend(running, now_s)
         if cores and running.pending.turn and running.pending.trajectory is not None:
             caller.lacks_turn = True
             self.pass_turn(running.pending, now_s)
@@ -149,6 +172,8 @@ class Lending:
         self._take_again(caller, now_s)
         self._planning.expect(caller.running, caller.away_s)
         self._note(ActionResumed(now_s, caller.running.pending.id, caller.cores))
+        if self.sharing is not None:
+            self.sharing.resume(caller.running, now_s)
 
     def _take_again(self, caller: Caller, now_s: float) -> None:
         self._blocking.stop_keeping(caller.kept)

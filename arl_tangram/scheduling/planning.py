@@ -19,6 +19,7 @@ from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.policy import Candidate, Group, Plan, Policy
 from arl_tangram.scheduling.queue import WaitingQueue
+from arl_tangram.scheduling.sharing.kinds import shares
 
 _DEPTH = 64
 _MOST_ARRIVALS = 128
@@ -38,6 +39,8 @@ class Planning:
             are not there, as they return only when others have run.
 
     Attributes:
+        shared: bits of the dimensions of cores that running actions share: when those end is not known.
+        sharers: units of each dimension that they have: for a policy, these are not there.
         refused: why the policy is not asked any more, or None.
     """
 
@@ -50,6 +53,8 @@ class Planning:
         ledger: Ledger,
         kept: Sequence[int],
     ) -> None:
+        self.shared = 0
+        self.sharers = [0] * len(topology.dimensions)
         self.refused: str | None = None
         self.completions = [Completions() for _ in topology.dimensions]
         self.arrivals: list[deque[tuple[float, PendingAction]]] = [
@@ -69,19 +74,21 @@ class Planning:
         """Take note that an action, one that a policy hands out units to, competes from now on."""
         dimension = action.demand.elastic
         assert dimension is not None
+        if self.shared >> dimension & 1 and shares(action.demand):
+            return
         self.arrivals[dimension].append((at_s, action))
         self.arrived[dimension] += 1
 
     def expect(self, running: RunningAction, away_s: float = 0.0) -> None:
         """Expect the end of an action that runs, and has waited for others for `away_s` seconds."""
         dimension = running.pending.demand.elastic
-        if dimension is not None:
+        if dimension is not None and not (self.shared >> dimension & 1 and shares(running.pending.demand)):
             self.completions[dimension].add(*self._expectation(dimension, running, away_s))
 
     def expect_no_more(self, running: RunningAction, away_s: float = 0.0) -> None:
         """Forget what `expect` was given."""
         dimension = running.pending.demand.elastic
-        if dimension is not None:
+        if dimension is not None and not (self.shared >> dimension & 1 and shares(running.pending.demand)):
             self.completions[dimension].remove(*self._expectation(dimension, running, away_s))
 
     def _expectation(self, dimension: int, running: RunningAction, away_s: float) -> tuple[float, int, int]:
@@ -90,7 +97,7 @@ class Planning:
 
     def capacity(self, dimension: int) -> int:
         """Return the integer units of a dimension that are free or return when what runs has ended."""
-        return self._target[dimension] - self._kept[dimension]
+        return self._target[dimension] - self._kept[dimension] - self.sharers[dimension]
 
     def resize(self) -> None:
         """A dimension has another capacity."""
@@ -114,7 +121,7 @@ class Planning:
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - a policy may be anybody's
-                self.refused = _told(error)
+                self.refused = told(error)
             else:
                 return units
         return [action.demand.options[0] for action in members]
@@ -235,7 +242,8 @@ def _checked(plan: object, members: Sequence[PendingAction], free: int, scale: i
     return units
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """Say what somebody's own code raised."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - its text is anybody's, too

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from arl_tangram.model.events import ActionStarted, Event, TrajectoryOpened
 from arl_tangram.model.gpu import Seat
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
@@ -14,6 +16,14 @@ from arl_tangram.scheduling.placement import Placement
 from arl_tangram.scheduling.planning import Planning
 from arl_tangram.scheduling.rounds import Rounds
 from arl_tangram.scheduling.turns import Trajectories, TrajectoryState
+
+
+class Sharers(Protocol):
+    """Those that share their cores while they run."""
+
+    def start(self, running: RunningAction) -> None:
+        """An action has started, which may be one of them."""
+        ...
 
 
 class Starting:
@@ -33,6 +43,7 @@ class Starting:
 
     Attributes:
         deferred: who waits and was ever deferred.
+        sharing: those that share their cores, if any do.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one core
@@ -59,6 +70,7 @@ class Starting:
         self._rounds = rounds
         self._events = events
         self.deferred: set[int] = set()
+        self.sharing: Sharers | None = None
 
     def start(self, action: PendingAction, units: int, this: Round, seat: Seat | None = None) -> None:
         """Start an action, or admit a trajectory.
@@ -90,6 +102,8 @@ class Starting:
             self._trajectories.end_waiting(action.id, state)
         if demand.elastic is not None:
             self._planning.expect(running)
+        if self.sharing is not None:
+            self.sharing.start(running)
         this.decisions.started.append(running)
         if self._events is not None:
             self._events.append(ActionStarted(this.now_s, running))

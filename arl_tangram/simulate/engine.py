@@ -9,6 +9,8 @@ The rules:
    fed after that decision: on an event loop, too, a caller hears of the end of its call one turn later.
 3. Time jumps to the next event, or to the core's own `next_wakeup_s` if that is earlier.
 4. The core learns from what it would have measured: the time from the promise of units to the end.
+5. A call whose cores are changed while it runs goes on with what is left of it, after it has stood still for as long as
+   a change takes. Its `timeout` stands still while it has none.
 
 With `known=True` nothing is learned: each call has a name of its own, and its true work and speed-up are declared.
 """
@@ -26,6 +28,7 @@ from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import ActionSpec, Demand, Outcome, PendingAction, RunningAction
 from arl_tangram.model.quantities import MILLI
+from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import in_sandbox, resolve, trajectory_demand
@@ -33,6 +36,7 @@ from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.scheduling.policy import Plan, Policy
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Workload
+from arl_tangram.simulate.progress import Progress
 from arl_tangram.simulate.results import Result, SimulatedCall, SimulatedRollout
 
 _NO_SPEEDUP = PowerLaw(0)
@@ -48,6 +52,7 @@ def simulate(
     known: bool = False,
     record: bool = False,
     host: int | None = 0,
+    sharing: Sharing | None = None,
 ) -> Result:
     """Return what a workload takes.
 
@@ -59,13 +64,15 @@ def simulate(
         known: whether the scheduler knows how long each call takes at any units, instead of learning it.
         record: whether the result holds the events of the core.
         host: the number of the node where calls outside of rollouts have their cores and memory, if there are several.
+        sharing: how calls of rollouts share their cores while they run; None if they keep those they have started with.
 
     Raises:
         InfeasibleError: a call or rollout that the pools can never meet.
         ConfigurationError: a time or duration that is negative or not finite, or a policy that is none.
     """
-    core = SchedulerCore(topology, policy_of(policy), order=order, record=record)
-    return _Simulation(workload, core, known=known, record=record, host=host).run()
+    core = SchedulerCore(topology, policy_of(policy), order=order, record=record, sharing=sharing)
+    switch_s = 0.0 if sharing is None else sharing.switch_s
+    return _Simulation(workload, core, known=known, record=record, host=host, switch_s=switch_s).run()
 
 
 @dataclass(slots=True)
@@ -104,13 +111,24 @@ class _Made:
 class _Simulation:
     """One run: the heap of events, and what is under way."""
 
-    def __init__(self, workload: Workload, core: SchedulerCore, *, known: bool, record: bool, host: int | None) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        core: SchedulerCore,
+        *,
+        known: bool,
+        record: bool,
+        host: int | None,
+        switch_s: float = 0.0,
+    ) -> None:
         self._core = core
         self._topology = core.topology
         self._reserved = core.policy.reserved_cores * MILLI
         self._known = known
         self._host = host
         self._record = record
+        self._switch_s = switch_s
+        self._progress: dict[int, Progress] = {}
         self._now_s = 0.0
         self._heap: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._sequence = 0
@@ -171,11 +189,13 @@ class _Simulation:
             decisions = self._core.decide(self._now_s)
             for action_id in decisions.expired:
                 made = self._made[action_id]
-                self._conclude(made, Outcome.QUEUE_TIMEOUT, self._now_s, 0)
+                self._conclude(made, Outcome.QUEUE_TIMEOUT)
             for action_id, _ in decisions.impossible:
-                self._conclude(self._made[action_id], Outcome.ERROR, self._now_s, 0)
+                self._conclude(self._made[action_id], Outcome.ERROR)
             for trajectory in decisions.opened:
                 self._admit(self._opening.pop(trajectory))
+            for running in decisions.resized:
+                self._resize(running)
             for running in decisions.started:
                 self._start(running)
             if self._record:
@@ -241,23 +261,40 @@ class _Simulation:
                 f"{call.spec.name} really takes {lasts_s:g} s on {running.units // MILLI} cores; "
                 "durations are finite and not negative"
             )
-        timeout = call.spec.timeout
-        if timeout is not None and timeout <= lasts_s:
-            self._plan(self._now_s + timeout, self._time_out, running)
+        progress = self._progress[running.pending.id] = Progress(call, running, lasts_s)
+        self._plan_end(progress)
+
+    def _resize(self, running: RunningAction) -> None:
+        progress = self._progress[running.pending.id]
+        progress.change(running.units, self._now_s, self._switch_s)
+        self._plan_end(progress)
+
+    def _plan_end(self, progress: Progress) -> None:
+        progress.event = self._sequence
+        end_s, by_timeout = progress.ends_s()
+        if end_s < math.inf:
+            self._plan(end_s, self._time_out if by_timeout else self._end, (progress, self._sequence))
         else:
-            self._plan(self._now_s + lasts_s, self._end, running)
+            self._sequence += 1
 
-    def _end(self, running: RunningAction) -> None:
-        learned_s = None if self._known else self._now_s - running.started_at_s
-        self._core.finish(running.pending.id, self._now_s, learned_s)
-        self._conclude(self._made[running.pending.id], Outcome.OK, running.started_at_s, running.units)
+    def _end(self, planned: tuple[Progress, int]) -> None:
+        progress, event = planned
+        if event == progress.event:
+            self._finish(progress, Outcome.OK, None if self._known else progress.held_s(self._now_s))
 
-    def _time_out(self, running: RunningAction) -> None:
-        self._core.finish(running.pending.id, self._now_s, None)
-        self._conclude(self._made[running.pending.id], Outcome.RUN_TIMEOUT, running.started_at_s, running.units)
+    def _time_out(self, planned: tuple[Progress, int]) -> None:
+        progress, event = planned
+        if event == progress.event:
+            self._finish(progress, Outcome.RUN_TIMEOUT, None)
 
-    def _conclude(self, made: _Made, outcome: Outcome, started_at_s: float, units: int) -> None:
+    def _finish(self, progress: Progress, outcome: Outcome, learned_s: float | None) -> None:
+        action_id = progress.running.pending.id
+        self._core.finish(action_id, self._now_s, learned_s)
+        self._conclude(self._made[action_id], outcome)
+
+    def _conclude(self, made: _Made, outcome: Outcome) -> None:
         pending = made.pending
+        progress = self._progress.pop(pending.id, None)
         del self._made[pending.id]
         state = made.rollout
         self._calls[made.place] = SimulatedCall(
@@ -267,9 +304,11 @@ class _Simulation:
             None if state is None else state.number,
             outcome,
             pending.submitted_at_s,
-            started_at_s,
+            self._now_s if progress is None else progress.running.started_at_s,
             self._now_s,
-            units,
+            0 if progress is None else progress.running.units,
+            0 if progress is None else progress.switches,
+            0.0 if progress is None else progress.suspended_s,
         )
         if state is not None:
             state.outstanding -= 1
@@ -305,5 +344,6 @@ def _declared(call: Call) -> ActionSpec:
     cost = call.spec.cost
     if isinstance(cost.cpu, Elastic):
         options = cost.cpu.options
-        cost = replace(cost, cpu=Elastic.of(*options, speedup=call.speedup or _NO_SPEEDUP))
+        speedup = call.speedup or _NO_SPEEDUP
+        cost = replace(cost, cpu=Elastic.of(*options, speedup=speedup, resizable=cost.cpu.resizable))
     return replace(call.spec, cost=cost, duration_s=max(call.work_s, _SHORTEST_S))

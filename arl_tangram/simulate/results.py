@@ -25,6 +25,8 @@ class SimulatedCall(NamedTuple):
         started_at_s: when its units were promised; where it gave up, the end.
         ended_at_s: when its caller was answered.
         units: integer units granted of the elastic dimension or the reservation, as in `RunningAction`.
+        switches: how often these were changed while it ran.
+        suspended_s: for how long it had none of them while it ran.
     """
 
     id: int
@@ -36,6 +38,8 @@ class SimulatedCall(NamedTuple):
     started_at_s: float
     ended_at_s: float
     units: int
+    switches: int = 0
+    suspended_s: float = 0.0
 
     @property
     def act_s(self) -> float:
@@ -49,7 +53,7 @@ class SimulatedCall(NamedTuple):
 
     @property
     def execution_s(self) -> float:
-        """From the promise of its units to its end."""
+        """From the promise of its units to its end, the time included for which it was suspended."""
         return self.ended_at_s - self.started_at_s
 
 

@@ -1,0 +1,66 @@
+"""How far a simulated call has come whose cores change while it runs."""
+
+from __future__ import annotations
+
+import math
+
+from arl_tangram.model.lifecycle import RunningAction
+from arl_tangram.model.quantities import MILLI
+from arl_tangram.simulate.calls import Call
+
+
+class Progress:
+    """A call that has started.
+
+    Args:
+        call: what it is.
+        running: as it started.
+        lasts_s: how long it would take on the units that it started with.
+
+    Attributes:
+        running: as it started.
+        event: the number of the planned event that ends it; events planned before count no more.
+        switches: how often its units were changed.
+        suspended_s: for how long it had none.
+    """
+
+    __slots__ = ("_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running", "suspended_s",
+                 "switches")  # fmt: skip
+
+    def __init__(self, call: Call, running: RunningAction, lasts_s: float) -> None:
+        self._call = call
+        self.running = running
+        self._lasts_s = lasts_s
+        self._left = 1.0
+        self._since_s = self._ready_s = running.started_at_s
+        self._held_s = 0.0
+        self.event = -1
+        self.switches = 0
+        self.suspended_s = 0.0
+
+    def change(self, units: int, now_s: float, switch_s: float) -> None:
+        """It has other units from now on, and stands still for `switch_s`; with none, until it has some again."""
+        if self._lasts_s < math.inf:
+            self._held_s += now_s - self._since_s
+            ran_s = max(0.0, now_s - self._ready_s)
+            self._left = max(0.0, self._left - ran_s / self._lasts_s) if self._lasts_s > 0 else 0.0
+        else:
+            self.suspended_s += now_s - self._since_s
+        self._since_s = now_s
+        self._ready_s = now_s + switch_s
+        self._lasts_s = self._call.duration_s(units // MILLI) if units else math.inf
+        self.switches += 1
+
+    def ends_s(self) -> tuple[float, bool]:
+        """Return when it ends if its units stay, infinite if it has none, and whether by its timeout."""
+        if self._lasts_s == math.inf:
+            return math.inf, False
+        end_s = self._ready_s + self._left * self._lasts_s
+        timeout = self._call.spec.timeout
+        if timeout is not None and self._since_s + timeout - self._held_s <= end_s:
+            return self._since_s + timeout - self._held_s, True
+        return end_s, False
+
+    def held_s(self, now_s: float) -> float:
+        """Return for how long it has had units, when it ends now."""
+        return self._held_s + now_s - self._since_s
