@@ -41,6 +41,11 @@ class Sharer(Protocol):
         ...
 
     @property
+    def next_s(self) -> float:
+        """The `attained_s`, above what it is now, at which `remaining_s` will be another; infinite for never."""
+        ...
+
+    @property
     def order(self) -> int:
         """Its place by priority and arrival among all that share: a lower one came first."""
         ...
@@ -64,7 +69,7 @@ class SharePolicy(Protocol):
         ...
 
     def next_s(self, sharer: Sharer) -> float:
-        """Return the `attained_s` at which the rank of a running sharer is to be asked for again; infinite for never."""
+        """Return the `attained_s` at which the rank of one that runs is to be asked for again; infinite for never."""
         ...
 
     def share(self, sharers: Sequence[Sharer], cores: int, present: int) -> Sequence[int]:

@@ -60,6 +60,7 @@ from arl_tangram.scheduling.queue import WaitingQueue
 from arl_tangram.scheduling.resizing import Resizing
 from arl_tangram.scheduling.rounds import Rounds
 from arl_tangram.scheduling.seating import Seating
+from arl_tangram.scheduling.sharing.aside import QueueAside
 from arl_tangram.scheduling.sharing.shared_cores import SharedCores
 from arl_tangram.scheduling.starting import Starting
 from arl_tangram.scheduling.turns import Trajectories
@@ -103,7 +104,8 @@ class SchedulerCore:
         self._ledger = ledger = Ledger(topology)
         gpu = topology.index.get(GPU)
         seated = 0 if gpu is None else 1 << gpu
-        self._queue = queue = WaitingQueue(len(topology.dimensions), seated)
+        queue = (WaitingQueue if sharing is None else QueueAside)(len(topology.dimensions), seated)
+        self._queue = queue
         self._blocking = blocking = Blocking(ledger)
         self._trajectories = turns = Trajectories(len(topology.dimensions))
         self._candidates = Candidates(topology, ledger, queue, blocking, turns)
@@ -117,7 +119,7 @@ class SchedulerCore:
             topology, self._running, turns, nesting, blocking, planning, self.durations, places, rounds, events
         )
         self._sharing: SharedCores | None = None
-        if sharing is not None:
+        if sharing is not None and isinstance(queue, QueueAside):
             self._sharing = SharedCores(
                 sharing, topology, ledger, queue, rounds, self._running, nesting, self._lending, planning,
                 self.durations, self._starting, self.note,

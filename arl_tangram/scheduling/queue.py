@@ -9,8 +9,6 @@ split: from then on there is one for each demand, as whoever asks for the same w
 A lane is looked at again only if something changed for it: somebody joined it, or units of one of its dimensions
 returned. Those that share a dimension with such a lane count as changed too, because whoever is before them in order
 may block what they wait for.
-
-Where running actions share their cores, those that begin by sharing wait aside, in no lane.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from itertools import islice
 
 from arl_tangram.model.lifecycle import PendingAction
 from arl_tangram.scheduling.blocking import Masks
-from arl_tangram.scheduling.sharing.kinds import begins_by_sharing
 
 Place = tuple[int, float, int] | tuple[int, float, int, int]
 """What actions are ordered by: (priority, rank, id); of calls of a running action, where it stood, and the id."""
@@ -62,11 +59,6 @@ class WaitingQueue:
         dimensions: how many there are in the topology.
         seats: the bit of the dimension by which the lanes of all are tied who need a seat in a pool of GPUs, as each of
             them may wait for what another one uses; 0 where there is none.
-
-    Attributes:
-        shared: bits of the dimensions of cores that running actions share; 0 for none.
-        log: of those that wait aside, who has joined (True) and who has left, in order.
-        touched: bits of the dimensions of others that have joined or left, where cores are shared.
     """
 
     def __init__(self, dimensions: int, seats: int = 0) -> None:
@@ -76,9 +68,6 @@ class WaitingQueue:
         self._waiting: dict[int, PendingAction] = {}
         self._split: set[tuple[int, bool]] = set()
         self._reached = 0
-        self.shared = 0
-        self.log: deque[tuple[PendingAction, bool]] = deque()
-        self.touched = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -97,9 +86,6 @@ class WaitingQueue:
 
     def add(self, action: PendingAction) -> None:
         """Queue an action at its place."""
-        if self.shared and self._is_aside(action, joined=True):
-            self._waiting[action.id] = action
-            return
         lane = self._lane(action)
         lane.changed = True
         actions = lane.actions
@@ -114,10 +100,7 @@ class WaitingQueue:
 
     def remove(self, action_id: int) -> None:
         """Forget a waiting action; its place in the lane is cleared later."""
-        action = self._waiting.pop(action_id)
-        if self.shared and self._is_aside(action, joined=False):
-            return
-        lane = self._lane(action)
+        lane = self._lane(self._waiting.pop(action_id))
         lane.changed = True  # whom it blocked may start now
         lane.dead += 1
         if lane.dead > 64 and 2 * lane.dead > len(lane.actions):
@@ -127,8 +110,6 @@ class WaitingQueue:
     def pull(self, action_id: int) -> PendingAction:
         """Take a waiting action out, which may be queued again: nothing of it stays behind."""
         action = self._waiting.pop(action_id)
-        if self.shared and self._is_aside(action, joined=False):
-            return action
         lane = self._lane(action)
         lane.changed = True
         del lane.actions[bisect_left(lane.actions, place(action), key=place)]
@@ -204,10 +185,6 @@ class WaitingQueue:
         del self._waiting[action.id]
         return action
 
-    def take_aside(self, action_id: int) -> PendingAction:
-        """Take one that waits aside out of the queue, which starts."""
-        return self._waiting.pop(action_id)
-
     def put_back(self, action: PendingAction) -> None:
         """Return an action that was taken in this decision to its place."""
         actions = self._lane(action).actions
@@ -232,14 +209,6 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[PendingAction]:
         return iter(self._waiting.values())
-
-    def _is_aside(self, action: PendingAction, *, joined: bool) -> bool:
-        """Take note that an action joins or leaves; return whether it waits aside."""
-        if begins_by_sharing(action.demand):
-            self.log.append((action, joined))
-            return True
-        self.touched |= action.demand.dimensions
-        return False
 
     def _live(self, lane: Lane) -> Iterator[PendingAction]:
         return (action for action in lane.actions if action.id in self._waiting)

@@ -12,8 +12,9 @@ from arl_tangram.errors import InfeasibleError, NoTrajectoryError
 from arl_tangram.model.elasticity import Amdahl, Elastic, Linear
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import GIB
-from arl_tangram.model.topology import CPU, MEMORY, THREADS, quota_calls, quota_concurrency, resource_of
-from arl_tangram.scheduling.policies import elastic, fixed, paper, reserved
+from arl_tangram.model.topology import CPU, MEMORY, THREADS, Topology, quota_calls, quota_concurrency, resource_of
+from arl_tangram.scheduling.order import Order
+from arl_tangram.scheduling.policies import Policy, elastic, fixed, paper, reserved
 from property.worlds import World, make_demand, make_nodes, make_topology
 
 POLICIES = st.sampled_from(
@@ -60,7 +61,7 @@ class Core(RuleBasedStateMachine):
 
     @initialize(topology=TOPOLOGIES, policy=POLICIES, order=ORDERS, costs=st.lists(COSTS, min_size=1, max_size=6))
     def begin(self, topology, policy, order, costs) -> None:  # type: ignore[no-untyped-def]
-        self.world = World(topology, policy, order)
+        self.world = self.new_world(topology, policy, order)
         self.demands: list[Demand] = []
         self.inside: dict[tuple[str, int], Demand] = {}
         for i, cost in enumerate(costs):
@@ -70,6 +71,9 @@ class Core(RuleBasedStateMachine):
                 with suppress(InfeasibleError):
                     demand = make_demand(topology, f"a{i}", **cost, reserved=policy.reserved_cores * 1000, node=node)
                     self.inside[demand.name, node] = demand
+
+    def new_world(self, topology: Topology, policy: Policy, order: Order) -> World:
+        return World(topology, policy, order)
 
     def inner(self, which: int, trajectory: int) -> Demand:
         """What an action asks for in a trajectory: of the node where that is, or of this machine.
@@ -259,6 +263,8 @@ class Core(RuleBasedStateMachine):
                 if a.demand.queue_timeout is not None
             ]
             known = {*deadlines, *world.paused.values(), *world.returns(), *world.core._rounds.look_again_s.values()}
+            if world.core._sharing is not None:
+                known.add(world.core._sharing.next_s())
             assert at_s in known, f"{at_s} is none of {known}"
         later_s = world.now + 1e6 if at_s is None else world.now + part * (at_s - world.now)
         if at_s is None or later_s < at_s:

@@ -19,6 +19,7 @@ from arl_tangram.model.elasticity import Elastic
 from arl_tangram.model.events import (
     ActionDeferred,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     ActionSubmitted,
@@ -32,6 +33,7 @@ from arl_tangram.model.events import (
 )
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind, Demand, PendingAction, RunningAction
 from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import (
     CPU,
     MEMORY,
@@ -108,11 +110,14 @@ def make_demand(
     reserved: int = 0,
     node: int | None = None,
     host: int | None = 0,
+    preemptible: bool = True,
 ) -> Demand:
     """Resolve an action the way the runtime does, where it is called in a trajectory on `node`."""
     cost = declare_cost(name, cpu=cpu, memory_gib=memory_gib, quota={"search": search} if search else None)
     kind = BodyKind.THREAD if thread else BodyKind.ASYNC
-    spec = ActionSpec(name, cost, kind, priority, queue_timeout=queue_timeout, duration_s=duration_s)
+    spec = ActionSpec(
+        name, cost, kind, priority, queue_timeout=queue_timeout, duration_s=duration_s, preemptible=preemptible
+    )
     return resolve(spec, topology, node=node, host=host, reserved=reserved)
 
 
@@ -128,10 +133,12 @@ class _Open:
 class World:
     """Drives a core in virtual time and checks each answer."""
 
-    def __init__(self, topology: Topology, policy: Policy, order: Order = "fcfs") -> None:
+    def __init__(
+        self, topology: Topology, policy: Policy, order: Order = "fcfs", sharing: Sharing | None = None
+    ) -> None:
         self.topology = topology
         self.policy = policy
-        self.core = SchedulerCore(topology, policy, order=order, record=True)
+        self.core = SchedulerCore(topology, policy, order=order, record=True, sharing=sharing)
         self.now = 0.0
         self.waiting: dict[int, PendingAction] = {}
         self.opening: dict[int, PendingAction] = {}
@@ -326,6 +333,7 @@ class World:
         for action_id in decisions.expired:
             self._leave(action_id)
         self._check_impossible(decisions, before)
+        self._resized(decisions)
         for running in decisions.resumed:
             assert self.callers.loans.pop(running.pending.id).wanted
             assert self.running[running.pending.id] is running
@@ -336,6 +344,7 @@ class World:
         self._check_order(decisions.started)
         self._check_events(decisions, events)
         self.log += [decisions.expired, decisions.opened, [(r.pending.id, r.units) for r in decisions.started]]
+        self.log += [[(r.pending.id, r.units) for r in decisions.resized]]
         self.log += [[r.pending.id for r in decisions.resumed], [i for i, _ in decisions.impossible]]
         self.check()
         return decisions
@@ -632,6 +641,9 @@ class World:
                 elif action.parent is None and other.parent is None:
                     assert other.id > action.id, "out of turn"
 
+    def _resized(self, decisions: Decisions) -> None:
+        assert not decisions.resized, "cores are not shared"
+
     def _rate(self, demand: Demand) -> None:
         for dimension, units in demand.fixed:
             window_s = self.topology.dimensions[dimension].window_s
@@ -660,8 +672,10 @@ class World:
         self._deferred.update(deferred)
         refused = [e for e in events if isinstance(e, PolicyRefused)]
         self.refusals += refused
-        assert len(self.refusals) <= 1, "a policy is refused once"
-        known = (decisions.started, decisions.opened, decisions.resumed, deferred, refused)
+        assert len({refusal.policy for refusal in self.refusals}) == len(self.refusals), "a policy is refused once"
+        resized = [(e.id, e.units) for e in events if isinstance(e, ActionResized)]
+        assert resized == [(r.pending.id, r.units) for r in decisions.resized]
+        known = (decisions.started, decisions.opened, decisions.resumed, decisions.resized, deferred, refused)
         assert len(events) == sum(map(len, known))
         assert all(e.at_s == self.now for e in events)
 

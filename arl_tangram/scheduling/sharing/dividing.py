@@ -110,7 +110,7 @@ class Dividing:
                 if part.look_again_s is not None:
                     division.look_again_s.append(part.look_again_s)
             there_are = max(spare - later - found, must) // cores.scale
-            given = self._share(room, priority, there_are, overdue, cores, division, lacks=lacks)
+            given = self._share(room, priority, there_are, overdue=overdue, cores=cores, division=division, lacks=lacks)
             held += found
             spare -= found + given * cores.scale
         return division
@@ -120,10 +120,10 @@ class Dividing:
         room: Room,
         priority: int,
         there_are: int,
+        *,
         overdue: list[CoreSharer],
         cores: Cores,
         division: Division,
-        *,
         lacks: bool,
     ) -> int:
         """Share out cores among those of one priority; return how many are given."""
@@ -154,13 +154,13 @@ class Dividing:
             and room.may_want(left)
             and not any(s.sizes[0] <= left for s, share in zip(members, shares, strict=True) if not share)
         ):
-            left = self._fill(room, priority, left, cores, members, division, lacks=lacks)
+            left = self._fill(room, priority, left, cores=cores, members=members, division=division, lacks=lacks)
         return there_are - left
 
     def _favour(
         self, running: list[CoreSharer], overdue: list[CoreSharer], there_are: int, cores: Cores
     ) -> list[CoreSharer]:
-        """Let those who are overdue have their least cores, up to half of all, but the first in any case; return them."""
+        """Let the overdue have their least cores, up to half of all, but the first in any case; return those who do."""
         must = sum([sharer.cores if cores.growing else sharer.least for sharer in running])
         favoured: list[CoreSharer] = []
         given = 0
@@ -209,7 +209,7 @@ class Dividing:
                     break
                 sharer.show_nothing_else()
                 settled.append(sharer)
-        if settled and any([not sharer.cores or len(sharer.admitted) > 1 for sharer in members]):
+        if settled and any(not sharer.cores or len(sharer.admitted) > 1 for sharer in members):
             division.look_again_s.append(min([sharer.changed_at_s for sharer in settled]) + self._residence_s)
         return settled
 
@@ -218,10 +218,10 @@ class Dividing:
         room: Room,
         priority: int,
         left: int,
+        *,
         cores: Cores,
         members: list[CoreSharer],
         division: Division,
-        *,
         lacks: bool,
     ) -> int:
         """Give what nobody else could use to those further behind that can; return what is left."""

@@ -111,9 +111,9 @@ class Room:
                 self._asking.rank(sharer)
         heap = self._becoming_overdue
         while heap and heap[0][0] <= now_s:
-            sharer = self.sharers.get(heappop(heap)[1])
-            if sharer is not None and sharer.overdue_at_s <= now_s:
-                self.overdue[sharer.id] = sharer
+            late = self.sharers.get(heappop(heap)[1])
+            if late is not None and late.overdue_at_s <= now_s:
+                self.overdue[late.id] = late
 
     def rank_all(self) -> None:
         """Rank all anew: there is another policy."""

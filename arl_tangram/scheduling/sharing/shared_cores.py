@@ -21,8 +21,8 @@ from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.lending import Lending
 from arl_tangram.scheduling.nesting import Nesting
 from arl_tangram.scheduling.planning import Planning
-from arl_tangram.scheduling.queue import WaitingQueue
 from arl_tangram.scheduling.rounds import Rounds
+from arl_tangram.scheduling.sharing.aside import QueueAside
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.dividing import Cores, Dividing, Division
 from arl_tangram.scheduling.sharing.kinds import shares
@@ -58,7 +58,7 @@ class SharedCores:
         sharing: Sharing,
         topology: Topology,
         ledger: Ledger,
-        queue: WaitingQueue,
+        queue: QueueAside,
         rounds: Rounds,
         running: dict[int, RunningAction],
         nesting: Nesting,
@@ -88,7 +88,7 @@ class SharedCores:
         self._rooms = {cpu: Room(cpu, self._asking) for cpu in cpus}
         self._sharers: dict[int, CoreSharer] = {}
         self._told: str | None = None
-        queue.shared = planning.shared = topology.cores
+        planning.shared = topology.cores
         starting.sharing = self
         lending.sharing = self
 

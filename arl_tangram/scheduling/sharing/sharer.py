@@ -114,6 +114,11 @@ class CoreSharer:
         return self._remaining.remaining_s(self.attained_s)
 
     @property
+    def next_s(self) -> float:
+        """See `Sharer`."""
+        return self._remaining.next_s(self.attained_s)
+
+    @property
     def place(self) -> Place:
         """Where it stands among the idle ones."""
         return self.priority, self.rank, self.order, self.id
@@ -187,7 +192,7 @@ class CoreSharer:
         self.switched = True
 
     def reaches_s(self, attained_s: float, now_s: float) -> float:
-        """Return when it is expected to have done so much work, if it keeps its cores; its work is counted up to now."""
+        """Return when it is to have done so much work, if it keeps its cores; its work is counted up to now."""
         return max(now_s, self.ready_at_s) + (attained_s - self.attained_s) / self.rate_at(self.cores)
 
     def learned(self, duration_s: float) -> tuple[int, float, float]:
