@@ -22,6 +22,7 @@ from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.bench.options import read
 from arl_tangram.bench.ray import command as shared
 from arl_tangram.bench.ray_task import find_ray, ray_contender
+from arl_tangram.bench.replay import command as replay
 from arl_tangram.bench.resize import command as resize
 from arl_tangram.bench.rounds import Series, measure
 from arl_tangram.bench.schedule import command as schedule
@@ -242,6 +243,12 @@ _BENCHES = {
         "Compare the orders of the queue on rollouts that think between their calls, in virtual time.",
         orders.add_options,
         orders.run,
+    ),
+    "replay": _Bench(
+        "what recorded trajectories would have taken, in virtual time",
+        "Replay recorded trajectories under several policies in virtual time; exit 1 if a promise breaks.",
+        replay.add_options,
+        replay.run,
     ),
     "plan": _Bench(
         "how long deciding takes",

@@ -29,6 +29,7 @@ COMMANDS = {
     "bench overhead": ["bench", "overhead"],
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
+    "bench replay FILE...": ["bench", "replay"],
     "bench plan": ["bench", "plan"],
     "bench aoe": ["bench", "aoe"],
     "bench evict": ["bench", "evict"],

@@ -1,4 +1,7 @@
-"""The command `bench schedule`: policies over a grid of workloads in virtual time; options, running, judging."""
+"""The command `bench schedule`: policies over a grid of workloads in virtual time; options, running, judging.
+
+With `--resize` the contenders are those that change the cores of running calls, and those that do not.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,27 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from arl_tangram.bench import show
 from arl_tangram.bench.gates import Gate
+from arl_tangram.bench.schedule import resize_show
 from arl_tangram.bench.schedule import show as schedule_show
 from arl_tangram.bench.schedule.grid import Outcome, Table, Task, grid, run_task
 from arl_tangram.bench.schedule.ratios import KnownRow, LearnedRow, known_gates, known_rows, learned_gates, learned_rows
+from arl_tangram.bench.schedule.resize_ratios import ResizeRow, resize_gates, resize_rows
+from arl_tangram.bench.schedule.resize_runs import ResizeOutcome, run_resize_task
 
 SEEDS = (6, 7, 8, 9, 10)
 """Those on which results are published; the policies were tuned on 1 to 5."""
 
 MOST_WORKERS = 2
+
+_O = TypeVar("_O", Outcome, ResizeOutcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class Options:
         tables: which are run.
         quick: two small points, which judge nothing.
         workers: processes that run at once; 1 runs all in this one.
+        resize: whether the contenders are those that change the cores of running calls.
         json: file for all figures, or None.
     """
 
@@ -41,6 +51,7 @@ class Options:
     tables: tuple[Table, ...] = tuple(Table)
     quick: bool = False
     workers: int = 1
+    resize: bool = False
     json: Path | None = None
 
 
@@ -49,6 +60,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), metavar="N", help="default: 6 to 10")
     parser.add_argument("--table", choices=list(Table), help="only the one with durations known, or learned")
     parser.add_argument("--quick", action="store_true", help="two small points, which judge nothing")
+    parser.add_argument(
+        "--resize",
+        action="store_true",
+        help="compare policies that change the cores of running calls, and those that do not",
+    )
     parser.add_argument("--workers", type=int, choices=range(1, MOST_WORKERS + 1), help="processes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
 
@@ -60,16 +76,26 @@ def read(found: argparse.Namespace) -> Options:
         tables=tuple(Table) if found.table is None else (Table(found.table),),
         quick=found.quick,
         workers=found.workers or min(MOST_WORKERS, len(os.sched_getaffinity(0))),
+        resize=found.resize,
         json=found.json,
     )
 
 
 def run(options: Options) -> int:
     """Run the grid, print the tables and the promises, and return the exit code."""
-    print(schedule_show.introduction(options.seeds), flush=True)
     points = grid(quick=options.quick)
     tasks = [Task(t, point, seed, options.quick) for t in options.tables for point in points for seed in options.seeds]
-    outcomes = _told(tasks, options.workers)
+    record, judged = (_resized if options.resize else _compared)(options, tasks)
+    print(show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.\n", end="")
+    if options.json is not None:
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(gate.passed is False for gate in judged) else 0
+
+
+def _compared(options: Options, tasks: Sequence[Task]) -> tuple[dict[str, object], list[Gate]]:
+    """Run the policies that leave running calls as they are; print the tables, return all figures and the promises."""
+    print(schedule_show.introduction(options.seeds), flush=True)
+    outcomes = _told(tasks, options.workers, run_task)
     known, learned = known_rows(outcomes), learned_rows(outcomes)
     judged: list[Gate] = []
     if known:
@@ -80,18 +106,26 @@ def run(options: Options) -> int:
         judged += learned_gates(learned)
     if options.quick:
         judged = []
-    print(show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.\n", end="")
-    if options.json is not None:
-        record = summary(options, outcomes, known, learned, judged)
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(gate.passed is False for gate in judged) else 0
+    return summary(options, outcomes, known, learned, judged), judged
+
+
+def _resized(options: Options, tasks: Sequence[Task]) -> tuple[dict[str, object], list[Gate]]:
+    """The same with the policies that change the cores of running calls."""
+    print(resize_show.introduction(options.seeds), flush=True)
+    outcomes = _told(tasks, options.workers, run_resize_task)
+    known, learned = (resize_rows(outcomes, table) for table in (Table.KNOWN, Table.LEARNED))
+    for rows in (known, learned):
+        if rows:
+            print(resize_show.resize_table(rows))
+    judged = [] if options.quick else resize_gates(known, learned)
+    return summary(options, outcomes, known, learned, judged), judged
 
 
 def summary(
     options: Options,
-    outcomes: Sequence[Outcome],
-    known: Sequence[KnownRow],
-    learned: Sequence[LearnedRow],
+    outcomes: Sequence[Outcome] | Sequence[ResizeOutcome],
+    known: Sequence[KnownRow] | Sequence[ResizeRow],
+    learned: Sequence[LearnedRow] | Sequence[ResizeRow],
     judged: Sequence[Gate],
 ) -> dict[str, object]:
     """Return everything that was run and decided, for a file."""
@@ -105,12 +139,12 @@ def summary(
     }
 
 
-def _told(tasks: Sequence[Task], workers: int) -> list[Outcome]:
+def _told(tasks: Sequence[Task], workers: int, run_one: Callable[[Task], _O]) -> list[_O]:
     """Run the tasks, say how far it is, and return their outcomes in the order of the tasks."""
     began_s = time.monotonic()
-    found: dict[Task, Outcome] = {}
+    found: dict[Task, _O] = {}
     step = max(1, len(tasks) // 20)
-    for outcome in _run(tasks, workers):
+    for outcome in _run(tasks, workers, run_one):
         found[outcome.task] = outcome
         if len(found) % step == 0 or len(found) == len(tasks):
             print(
@@ -119,15 +153,15 @@ def _told(tasks: Sequence[Task], workers: int) -> list[Outcome]:
     return [found[task] for task in tasks]
 
 
-def _run(tasks: Sequence[Task], workers: int) -> Iterator[Outcome]:
+def _run(tasks: Sequence[Task], workers: int, run_one: Callable[[Task], _O]) -> Iterator[_O]:
     """Run the tasks and yield their outcomes as they come."""
     if workers == 1:
-        yield from map(run_task, tasks)
+        yield from map(run_one, tasks)
         return
     # Spawned, not forked: a fork copies the locks of whatever threads the caller has.
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
-            for done in as_completed([pool.submit(run_task, task) for task in tasks]):
+            for done in as_completed([pool.submit(run_one, task) for task in tasks]):
                 yield done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from arl_tangram.scheduling.policies import Policy, fixed, paper
 from arl_tangram.scheduling.policies.elastic import elastic
+from arl_tangram.simulate.calls import Workload
 from arl_tangram.simulate.engine import simulate
 from arl_tangram.simulate.results import Result, SimulatedCall
 from arl_tangram.simulate.workloads import Kinds, Mix, kinds_of_calls, open_calls, pool
@@ -40,6 +41,8 @@ KINDS = 8
 LEARNED_AFTER = 200
 WRONG_BY = 3.0
 """A prior is the true mean times this or divided by it."""
+
+UNDECLARED = Kinds(KINDS)
 
 
 class Table(StrEnum):
@@ -136,20 +139,28 @@ def run_task(task: Task) -> Outcome:
 
 def known_acts(task: Task, policies: Mapping[str, Policy]) -> dict[str, float]:
     """Return the mean action completion time under each policy, with the durations known."""
-    workload = open_calls(_mix(task, 2_000 if task.point.burst == 1 else max(512, 2 * task.point.burst)), task.seed)
+    workload = workload_of(task)
     return {name: simulate(workload, pool(CORES), policy, known=True).mean_act_s for name, policy in policies.items()}
 
 
+def workload_of(task: Task, kinds: Kinds = UNDECLARED) -> Workload:
+    """Return the calls of a task; of what is learned, `kinds` says what is declared."""
+    point = task.point
+    if task.table is Table.KNOWN:
+        return open_calls(_mix(task, 2_000 if point.burst == 1 else max(512, 2 * point.burst)), task.seed)
+    mix = _mix(task, max(2 * KINDS * LEARNED_AFTER, 4 * point.burst))
+    return kinds_of_calls(mix, kinds, task.seed)
+
+
 def _learning(task: Task) -> dict[str, Result]:
-    mix = _mix(task, max(2 * KINDS * LEARNED_AFTER, 4 * task.point.burst))
     declared = {
-        INFORMED: Kinds(KINDS),
-        LEARNED: Kinds(KINDS),
+        INFORMED: UNDECLARED,
+        LEARNED: UNDECLARED,
         WRONG: Kinds(KINDS, prior=WRONG_BY),
         DECLARED: Kinds(KINDS, prior=1.0, speedups=True),
     }
     return {
-        name: simulate(kinds_of_calls(mix, kinds, task.seed), pool(CORES), elastic(), known=name == INFORMED)
+        name: simulate(workload_of(task, kinds), pool(CORES), elastic(), known=name == INFORMED)
         for name, kinds in declared.items()
     }
 

@@ -1,0 +1,1 @@
+"""The command `bench replay`: recorded trajectories through the scheduler in virtual time."""

@@ -1,0 +1,68 @@
+"""A workload made of recorded trajectories: they start together, think as long as they did, and call one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arl_tangram.bench.replay.recording import Recorded, RecordingError
+from arl_tangram.model.cost import Cost
+from arl_tangram.model.lifecycle import ActionSpec
+from arl_tangram.model.quantities import MILLI
+from arl_tangram.simulate.calls import Call, Rollout, Turn, Workload
+
+
+@dataclass(slots=True)
+class Repairs:
+    """What was changed about the recording.
+
+    Attributes:
+        endless: calls whose end was not recorded, which are left out.
+        unsorted: calls that come in the file after one that began later, which are made in the order of time.
+        overlapping: calls that began before one before them had ended, which are made when it has.
+        overrun: trajectories that had ended before their calls had, which end with them.
+    """
+
+    endless: int = 0
+    unsorted: int = 0
+    overlapping: int = 0
+    overrun: int = 0
+
+
+def workload_of(recorded: Iterable[Recorded]) -> tuple[Workload, Repairs]:
+    """Return a rollout for each trajectory, and what of it is not as it was recorded.
+
+    Each call takes one core; calls of one tool are calls of one action. Between the end of a call and the next one the
+    rollout thinks as long as it did: until that one began, counted from when all before it had ended. After the last
+    one it thinks until its span is over.
+
+    Raises:
+        RecordingError: no call has a recorded end.
+    """
+    repairs = Repairs()
+    specs: dict[str, ActionSpec] = {}
+    rollouts = tuple(_rollout(one, specs, repairs) for one in recorded)
+    if not specs:
+        raise RecordingError(f"of {repairs.endless:,} calls, none has a recorded end")
+    return Workload(rollouts=rollouts), repairs
+
+
+def _rollout(recorded: Recorded, specs: dict[str, ActionSpec], repairs: Repairs) -> Rollout:
+    turns: list[Turn] = []
+    before_s = ended_s = 0.0
+    for call in recorded.calls:
+        repairs.unsorted += call.start_s < before_s
+        before_s = max(before_s, call.start_s)
+    for call in sorted(recorded.calls, key=lambda call: call.start_s):
+        if call.duration_s is None:
+            repairs.endless += 1
+            continue
+        repairs.overlapping += call.start_s < ended_s
+        name = call.tool or "call"
+        spec = specs.setdefault(name, ActionSpec(name, Cost(cpu=MILLI)))
+        turns.append(Turn(max(0.0, call.start_s - ended_s), (Call(spec, call.duration_s),)))
+        ended_s = max(ended_s, call.start_s + call.duration_s)
+    if recorded.span_s is not None:
+        repairs.overrun += recorded.span_s < ended_s
+        turns.append(Turn(max(0.0, recorded.span_s - ended_s)))
+    return Rollout(tuple(turns))
