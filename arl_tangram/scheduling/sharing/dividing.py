@@ -38,6 +38,7 @@ class Cores(NamedTuple):
         spare: those that sharers have, and those that are free, but for what callers are to find.
         now_s: the time.
         halted: whether nothing new is to start, but calls.
+        started: those that have just started and keep what they have started with, by id.
         growing: whether nobody is to have less than it has.
     """
 
@@ -47,6 +48,7 @@ class Cores(NamedTuple):
     spare: int
     now_s: float
     halted: bool
+    started: frozenset[int] = frozenset()
     growing: bool = False
 
 
@@ -88,6 +90,8 @@ class Dividing:
         kept: dict[int, int] = {}
         for sharer in room.running.values():
             sharer.show(cores.capacity // cores.scale)
+            if sharer.id in cores.started:
+                sharer.show_nothing_else()
             least = sharer.cores if cores.growing else sharer.least
             kept[sharer.priority] = kept.get(sharer.priority, 0) + least * cores.scale
         later = sum(kept.values())
@@ -196,14 +200,14 @@ class Dividing:
         """Let those keep what they have who were changed lately, the first first, as far as there is enough."""
         if cores.growing:
             for sharer in members:
-                if sharer.cores:
+                if sharer.cores and sharer.id not in cores.started:
                     sharer.show_more()
             return []
         settled: list[CoreSharer] = []
         must = sum([sharer.least for sharer in members])
         for sharer in members:
             until_s = sharer.changed_at_s + self._residence_s
-            if sharer.cores and until_s > cores.now_s and sharer.cores >= sharer.least:
+            if sharer.cores and until_s > cores.now_s and sharer.id not in cores.started:
                 must += sharer.cores - sharer.least
                 if must > there_are:
                     break
