@@ -151,14 +151,13 @@ class Dividing:
             for sharer in settled:
                 sharer.show_more()
             shares = self._asking.share(members, there_are, present)
-        left = _drop(members, shares, there_are - sum(shares))
+        unused = there_are - sum(shares)
+        left = _drop(members, shares, unused)
         division.changes += [(s, share) for s, share in zip(members, shares, strict=True) if share != s.cores]
-        if (
-            left
-            and room.may_want(left)
-            and not any(s.sizes[0] <= left for s, share in zip(members, shares, strict=True) if not share)
-        ):
-            left = self._fill(room, priority, left, cores=cores, members=members, division=division, lacks=lacks)
+        could = [s for s, share in zip(members, shares, strict=True) if not share and s.sizes[0] <= left]
+        if left and room.may_want(left) and (left > unused or not could):  # else the policy wants it so
+            given = {s.id for s, share in zip(members, shares, strict=True) if share != s.cores or share}
+            left = self._fill(room, priority, left, cores=cores, given=given, division=division, lacks=lacks)
         return there_are - left
 
     def _favour(
@@ -224,16 +223,15 @@ class Dividing:
         left: int,
         *,
         cores: Cores,
-        members: list[CoreSharer],
+        given: set[int],
         division: Division,
         lacks: bool,
     ) -> int:
         """Give what nobody else could use to those further behind that can; return what is left."""
-        known = {sharer.id for sharer in members}
         for sharer in room.idle_of(priority):
             if not left:
                 break
-            if sharer.id in known or _is_barred(sharer, cores) or (lacks and _is_to_stay(sharer)):
+            if sharer.id in given or _is_barred(sharer, cores) or (lacks and _is_to_stay(sharer)):
                 continue
             sharer.show(cores.capacity // cores.scale)
             if sharer.sizes[0] <= left:

@@ -172,6 +172,8 @@ class SharedCores:
 
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""
+        if self._queue.log or self._queue.touched:
+            this.decisions.more = True  # who has joined or left since is looked at in the next call
         if this.decisions.more:
             return
         for room in self._rooms.values():
