@@ -309,3 +309,158 @@ def needed(grants: Iterable[int]) -> int:
     listed = list(grants)
     fractions = sum(grant for grant in listed if grant % 1000)
     return sum(grant for grant in listed if grant % 1000 == 0) // 1000 + ceil(fractions)
+
+
+def test_a_grant_grows_on_its_own_node_and_gives_up_the_far_cores_first() -> None:
+    cores = Cores([[0, 1, 2, 3], [4, 5, 6, 7]])
+    cores.take(1, 1000)
+    cores.take(2, 3000)
+    assert cores.placement(2).core_ids == (1, 2, 3)
+    assert cores.change(2, 1000)[2].core_ids == (1,)
+    assert cores.change(1, 2000)[1].core_ids == (0, 2), "near, though the other node has more"
+    assert cores.change(1, 5000)[1].core_ids == (0, 2, 3, 4, 5)
+    assert cores.change(1, 4000)[1].core_ids == (0, 2, 3, 4)
+    assert cores.change(1, 3000)[1].core_ids == (0, 2, 3)
+    assert cores.free == 4
+
+
+def test_a_grant_moves_over_to_the_node_where_most_of_it_is() -> None:
+    cores = Cores([[0, 1], [2, 3, 4, 5]])
+    cores.take(1, 2000)
+    assert cores.placement(1).core_ids == (0, 1)
+    assert cores.change(1, 5000)[1].core_ids == (0, 1, 2, 3, 4)
+    assert cores.change(1, 3000)[1].core_ids == (2, 3, 4)
+    assert cores.change(1, 1000)[1].core_ids == (2,)
+
+
+def test_a_grant_of_none_stays_known_and_gets_cores_wherever_there_are_some() -> None:
+    cores = Cores([[0, 1, 2, 3], [4, 5]])
+    cores.take(1, 4000)
+    placed = cores.change(1, 0)[1]
+    assert (placed.core_ids, placed.milli_cores, placed.is_whole, cores.free) == ((), 0, True, 6)
+    assert cores.change(1, 0)[1].core_ids == ()
+    assert cores.take(2, 3000)[2].core_ids == (0, 1, 2)
+    assert cores.change(1, 2000)[1].core_ids == (4, 5), "the smallest node that has room, as for a new grant"
+    cores.change(1, 0)
+    assert cores.give_back(1) == {}
+    assert cores.free == 3
+    with pytest.raises(KeyError):
+        cores.change(1, 1000)
+
+
+@pytest.mark.parametrize(("key", "milli_cores"), [(1, 4000), (1, 1500), (1, -1000), (2, 1000), (2, 0)])
+def test_a_change_that_there_is_not_changes_nothing(key: int, milli_cores: int) -> None:
+    cores = Cores([[0, 1], [2, 3]])
+    cores.take(1, 1000)
+    cores.take(2, 300)
+    before = cores.placement(1), cores.placement(2), cores.free
+    with pytest.raises(ValueError, match="asked"):
+        cores.change(key, milli_cores)
+    assert (cores.placement(1), cores.placement(2), cores.free) == before
+
+
+def test_a_pool_that_has_become_smaller_retires_what_a_change_gives_up() -> None:
+    cores = Cores([range(4)])
+    cores.take(1, 3000)
+    cores.take(2, 1000)
+    cores.resize(2)
+    with pytest.raises(ValueError, match="2 cores too many"):
+        cores.change(2, 2000)
+    assert cores.change(1, 1000)[1].core_ids == (0,)
+    assert (cores.free, cores.core_ids) == (0, (0, 3))
+    cores.change(1, 0)
+    assert cores.change(2, 2000)[2].core_ids == (0, 3)
+
+
+def test_a_change_gives_up_what_is_offline_first_and_replaces_it_where_that_is_possible() -> None:
+    cores = Cores([range(4)], 3)
+    cores.take(1, 3000)
+    cores.set_available([1, 2])
+    assert cores.change(1, 2000)[1].core_ids == (1, 2)
+    cores.set_available([1, 3])
+    assert cores.placement(1).core_ids == (1, 2), "nobody has asked for a change"
+    assert cores.change(1, 2000)[1].core_ids == (1, 3)
+    assert (cores.capacity, cores.free) == (2, 0)
+
+
+@given(
+    declared=st.integers(1, 8),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.just(0), st.integers(1, 3000)),
+            st.tuples(st.just("take"), st.just(0), st.integers(1, 5).map(lambda cores: cores * 1000)),
+            st.tuples(st.just("change"), st.integers(0, 50), st.integers(0, 8).map(lambda cores: cores * 1000)),
+            st.tuples(st.just("change"), st.integers(0, 50), st.integers(0, 8).map(lambda cores: cores * 1000)),
+            st.tuples(st.just("give back"), st.integers(0, 50), st.just(0)),
+            st.tuples(st.just("online"), st.just(0), st.integers(1, 255)),
+            st.tuples(st.just("resize"), st.just(0), st.integers(1, 8)),
+        ),
+        max_size=60,
+    ),
+)
+def test_grants_that_are_changed_have_what_a_simple_account_says(
+    declared: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """No two whole grants are on one core; what moves is told; who keeps or shrinks keeps its own cores, on its nodes."""
+    nodes = [range(3), range(3, 6), range(6, 8)]
+    cores = Cores(nodes, declared)
+    online = set(range(8))
+    held: dict[int, int] = {}
+    for key, (what, which, number) in enumerate(steps):
+        capacity = min(declared, len(online))
+        before = {other: cores.placement(other) for other in held}
+        others = sorted(other for other, grant in held.items() if grant % 1000 == 0)
+        told = {}
+        if what == "online":
+            online = {core for core in range(8) if number >> core & 1}
+            told = cores.set_available(online)
+        elif what == "resize":
+            declared = number
+            cores.resize(declared)
+        elif what == "give back" and held:
+            gone = sorted(held)[which % len(held)]
+            del held[gone], before[gone]
+            told = cores.give_back(gone)
+        elif what == "take" and needed([*held.values(), number]) <= capacity:
+            held[key] = number
+            told = cores.take(key, number)
+        elif what == "change" and others:
+            changed = others[which % len(others)]
+            was = before[changed].core_ids
+            after = needed([*(grant for other, grant in held.items() if other != changed), number])
+            if number > held[changed] and after > capacity:
+                with pytest.raises(ValueError, match="asked"):
+                    cores.change(changed, number)
+            else:
+                told = cores.change(changed, number)
+                held[changed] = number
+                now = told[changed].core_ids
+                assert len(now) == number // 1000
+                kept, has_kept = online.intersection(was), online.intersection(was, now)
+                assert len(has_kept) == min(len(kept), len(now)), "as many of its own as it can, if they are online"
+                assert set(now) <= online or len(online - used_by_others(cores, held, changed)) < len(now)
+                if set(was) <= online and was:
+                    near = {core for node in nodes if set(node) & set(was) for core in node}
+                    free = set(cores.core_ids) - used_by_others(cores, held, changed) - set(now)
+                    assert set(now) <= near or not free & near, "what is near goes first"
+                    left = [sum(core in node for core in was) for node in nodes if set(node) & (set(was) - set(now))]
+                    kept_on = [sum(core in node for core in was) for node in nodes if set(node) & set(was) & set(now)]
+                    assert max(left, default=0) <= min(kept_on, default=8), "what is far is given up first"
+        moved = {other: cores.placement(other) for other in held if before.get(other) != cores.placement(other)}
+        assert told.items() >= moved.items(), "what has moved was told"
+        capacity, in_use = min(declared, len(online)), needed(held.values())
+        assert (cores.capacity, cores.free) == (capacity, max(0, capacity - in_use))
+        ids = [core for other, grant in held.items() if grant % 1000 == 0 for core in cores.placement(other).core_ids]
+        shared = {core for other, grant in held.items() if grant % 1000 for core in cores.placement(other).core_ids}
+        assert len(ids) == len(set(ids))
+        assert not shared & set(ids)
+        used = shared | set(ids)
+        assert used & online <= set(cores.core_ids) <= online
+        assert len(cores.core_ids) == (max(capacity, in_use) - len(used - online) or len(online))
+    for key in list(held):
+        cores.give_back(key)
+    assert cores.free == cores.capacity == min(declared, len(online))
+
+
+def used_by_others(cores: Cores, held: Iterable[int], key: int) -> set[int]:
+    return {core for other in held if other != key for core in cores.placement(other).core_ids}
