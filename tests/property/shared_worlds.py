@@ -57,11 +57,11 @@ class SharedWorld(World):
     def _check_nobody_lacks_what_is_free(self, cpu: int) -> None:
         free = self.free(cpu) // MILLI
         for running in self.running.values():
-            if running.pending.demand.elastic == cpu and shares(running.pending.demand) and not running.units:
-                if running.pending.id not in self.callers.loans:
-                    first = self.first_units[running.pending.id] if not running.pending.demand.resizable else 0
-                    least = first or running.pending.demand.options[0]
-                    assert least > free * MILLI, f"{running} could go on: {free} cores are free"
+            demand = running.pending.demand
+            if demand.elastic != cpu or running.units or running.pending.id in self.callers.loans:
+                continue
+            least = demand.options[0] if demand.resizable else self.first_units[running.pending.id]
+            assert least > free * MILLI, f"{running} could go on: {free} cores are free"
         for action in self.waiting.values():
             if action.id not in self.core._queue or not begins_by_sharing(action.demand):
                 continue

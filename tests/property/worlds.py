@@ -672,7 +672,7 @@ class World:
         self._deferred.update(deferred)
         refused = [e for e in events if isinstance(e, PolicyRefused)]
         self.refusals += refused
-        assert len(self.refusals) <= 1, "a policy is refused once"
+        assert len({refusal.policy for refusal in self.refusals}) == len(self.refusals), "a policy is refused once"
         resized = [(e.id, e.units) for e in events if isinstance(e, ActionResized)]
         assert resized == [(r.pending.id, r.units) for r in decisions.resized]
         known = (decisions.started, decisions.opened, decisions.resumed, decisions.resized, deferred, refused)
