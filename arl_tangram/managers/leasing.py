@@ -66,10 +66,12 @@ class Leasing:
 
     Args:
         cores: of the pool.
+        look: called before any are given or changed: sees which are online.
     """
 
-    def __init__(self, cores: Cores) -> None:
+    def __init__(self, cores: Cores, *, look: Callable[[], None] = lambda: None) -> None:
         self._cores = cores
+        self._look = look
         self._leased: dict[int, Placeable] = {}
         self._numbers = itertools.count(1)
 
@@ -87,6 +89,7 @@ class Leasing:
             AllocationError: the sandbox does not have the cores.
             SandboxLostError: the sandbox is gone.
         """
+        self._look()
         key, meter = next(self._numbers), UsageMeter()
         moved = self._cores.take(key, milli_cores, beyond=again)
         own = moved.pop(key)
@@ -117,6 +120,7 @@ class Leasing:
                     self._leased[key].place(placement)
 
     def _resize(self, key: int, milli_cores: int) -> None:
+        self._look()
         try:
             moved = self._cores.change(key, milli_cores)
         except ValueError as error:

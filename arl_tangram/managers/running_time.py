@@ -38,7 +38,7 @@ class RunningTime:
         while self._going_on is not None:
             await asyncio.wait([self._going_on])
 
-    async def wait(self, future: asyncio.Future[Any], limit_s: float | None) -> bool:
+    async def wait(self, future: asyncio.Future[Any], limit_s: float | None, *ends: asyncio.Future[Any]) -> bool:
         """Wait for a future, for so many seconds of this clock at most; return whether it is done.
 
         Cancelling ends the wait, and does not cancel the future.
@@ -46,16 +46,18 @@ class RunningTime:
         Args:
             future: of the same loop.
             limit_s: None for no limit.
+            ends: others that end the wait as well.
         """
+        waited = (future, *ends)
         if limit_s is None:
-            await asyncio.wait([future])
-            return True
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            return future.done()
         end_s = self._now_s() + limit_s
-        while not future.done() and (left_s := end_s - self._now_s()) > 0:
+        while not any(each.done() for each in waited) and (left_s := end_s - self._now_s()) > 0:
             if self._going_on is None:
-                await asyncio.wait([future], timeout=left_s)  # it may have stood still meanwhile
+                await asyncio.wait(waited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             else:
-                await asyncio.wait([future, self._going_on], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((*waited, self._going_on), return_when=asyncio.FIRST_COMPLETED)
         return future.done()
 
     def _now_s(self) -> float:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from arl_tangram.errors import AllocationError
 from arl_tangram.managers.cores import Placement
-from arl_tangram.managers.host.cgroup import MIN_QUOTA_US, PERIOD_US, cpulist, parse_quota
+from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist, parse_quota, quota_us_of
 from arl_tangram.managers.host.machine import parse_cpulist
-from arl_tangram.model.quantities import MILLI
 
 IDLE_QUOTA_US = 10_000  # of 100,000: an exec takes 0.2 s, a command in a session nothing more
-SUSPENDED_QUOTA_US = MIN_QUOTA_US
+SUSPENDED: Final = "suspended"
+
+# What a container shall have: the cores of a grant; next to no time; or, for None, the little of an idle one.
+Wish: TypeAlias = Placement | Literal["suspended"] | None
 
 # Built-ins only: an image need not have `cat`. Version 1 shows the container's own group; version 2 does so in a
 # cgroup namespace of its own, which is the default there, else its files are not found.
@@ -43,13 +46,13 @@ class Allotment:
         return in_cores(self.quota_us / PERIOD_US, self.core_ids)
 
 
-def allotment_of(grant: Placement | None, idle_cores: Sequence[int]) -> Allotment:
-    """Return what a grant is in a container; None is an idle container, on all these cores."""
-    if grant is None:
-        return Allotment(tuple(idle_cores), IDLE_QUOTA_US)
-    if grant.is_whole:
-        return Allotment(grant.core_ids, None)
-    return Allotment(grant.core_ids, max(MIN_QUOTA_US, grant.milli_cores * PERIOD_US // MILLI))
+def allotment_of(wish: Wish, idle_cores: Sequence[int]) -> Allotment:
+    """Return what a wish is in a container; one that is idle or suspended is on all these cores."""
+    if not isinstance(wish, Placement):
+        return Allotment(tuple(idle_cores), IDLE_QUOTA_US if wish is None else SUSPENDED_QUOTA_US)
+    if wish.is_whole:
+        return Allotment(wish.core_ids, None)
+    return Allotment(wish.core_ids, quota_us_of(wish.milli_cores))
 
 
 def check_in_effect(wanted: Allotment, found: Allotment) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
@@ -12,19 +13,21 @@ from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
 from arl_tangram.managers.docker.allotment import (
     LOOK_INSIDE,
-    SUSPENDED_QUOTA_US,
+    SUSPENDED,
     Allotment,
+    Wish,
     allotment_of,
     check_seen_inside,
 )
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.limits import Shell
-from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
+from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
 
 IDLE_AFTER_S = 0.25
-IDLE_AGAIN_S = 5.0  # after an update to idle that failed
+AGAIN_S = 5.0  # after an update that failed, of which no command hears
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
+RUSH_LIMIT_S = 3.0
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ class ApiLimits:
 
     An update that has begun is never given up: the daemon would do it nevertheless, at any time. To be idle is asked
     for a moment later, so that a sandbox whose next action comes at once, with the same grant, needs no update at all.
+
+    What the daemon says is not believed before the container has told the same, once for each action: nothing of that
+    action runs in it yet. Later, there may be no room for another process in it, or no time.
 
     Args:
         engine: the daemon.
@@ -64,51 +70,73 @@ class ApiLimits:
         self._id = container_id
         self._idle_cores = idle_cores
         self._idle_after_s = idle_after_s
-        self._grant: Placement | None = None
-        self._suspended = False
+        self._wish: Wish = None
+        self._frozen = False
+        self._rushing = 0
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
         self._failure: InfrastructureError | None = None  # of what is wanted now
-        self._becoming_idle: asyncio.TimerHandle | None = None
-        self._may_try_again = True  # to become idle
+        self._later: asyncio.TimerHandle | None = None
+        self._may_try_again = True
         self._work: asyncio.Task[None] | None = None
         self._shell: Shell | None = None
+        self._is_seen = False  # inside, since the last action began
         self._closed = False
         self._loop = asyncio.get_running_loop()  # of which `want` may be called outside
 
-    def want(self, grant: Placement | None) -> None:
+    def want(self, wish: Wish) -> None:
         """Remember it, and begin; see `Limits.want`."""
         if self._closed:  # a lease that outlives its sandbox gives back what nobody needs
             return
-        self._grant = grant
+        before, self._wish = self._wish, wish
+        if before is None:
+            self._is_seen = False
         self._failure = None
         self._may_try_again = True
-        if self._becoming_idle is not None:
-            self._becoming_idle.cancel()
-            self._becoming_idle = None
-        if grant is None and self._in_effect is not None:
-            self._becoming_idle = self._loop.call_later(self._idle_after_s, self._become_idle)
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if wish is None and before != SUSPENDED and self._in_effect is not None:
+            self._later = self._loop.call_later(self._idle_after_s, self._begin_after_all)
         else:
             self._begin()
 
     async def settled(self) -> None:
         """Wait for the daemon, and for the look inside; see `Limits.settled`."""
-        while self._grant is not None or self._suspended:
+        while self._wish is not None or self._frozen:
             if self._failure is not None:
                 raise self._failure
             if not self._begin():
                 return
             await self._worked()
 
+    @contextlib.asynccontextmanager
+    async def rush(self) -> AsyncGenerator[None]:
+        """Have the quota of a suspended container lifted for a while; see `Limits.rush`. What was frozen goes on."""
+        is_slow = self._frozen or self._wish == SUSPENDED
+        self._rushing += 1
+        try:
+            if is_slow:
+                self._frozen, self._failure = False, None
+                with contextlib.suppress(OSError):  # also when that takes too long: nothing is lost but time
+                    async with asyncio.timeout(RUSH_LIMIT_S):
+                        await self.settled()
+            yield
+        finally:
+            self._rushing -= 1
+            if self._wish == SUSPENDED:
+                self._failure = None
+                self._begin()
+
     async def freeze(self) -> None:
         """Leave it a hundredth of a core; see `Limits.freeze`."""
-        self._suspended = True
+        self._frozen = True
         self._failure = None
         await self.settled()
 
     async def thaw(self) -> None:
         """Give it back what was granted; see `Limits.thaw`."""
-        if self._suspended:
-            self._suspended = False
+        if self._frozen:
+            self._frozen = self._is_seen = False
             self._failure = None
             await self.settled()
 
@@ -119,8 +147,9 @@ class ApiLimits:
         """Return None: they are not ours to read either."""
 
     def forget(self) -> None:
-        """Ask for the next grant even if it is the one before; see `Limits.forget`."""
+        """Ask for the next wish even if it is the one before; see `Limits.forget`."""
         self._in_effect = None
+        self._is_seen = False
 
     def see_inside(self, shell: Shell) -> None:
         """Take what runs a script of ours in the container; see `Limits.see_inside`."""
@@ -129,8 +158,8 @@ class ApiLimits:
     async def aclose(self) -> None:
         """Wait for an update on its way, for a second at most; see `Limits.aclose`."""
         self._closed = True
-        if self._becoming_idle is not None:
-            self._becoming_idle.cancel()
+        if self._later is not None:
+            self._later.cancel()
         if self._work is not None:
             await asyncio.wait([self._work], timeout=CLOSE_LIMIT_S)
             self._work.cancel()
@@ -144,12 +173,12 @@ class ApiLimits:
 
     def _wanted(self) -> Allotment | None:
         """Return what is to be in effect; None leaves it as it is."""
-        if self._suspended:
-            cores = allotment_of(self._grant, self._idle_cores()).core_ids
-            return Allotment(cores, SUSPENDED_QUOTA_US)
-        if self._becoming_idle is not None:
-            return None
-        return allotment_of(self._grant, self._idle_cores())
+        allotment = allotment_of(self._wish, self._idle_cores())
+        if self._frozen:
+            return Allotment(allotment.core_ids, SUSPENDED_QUOTA_US)
+        if self._rushing and self._wish == SUSPENDED:
+            return Allotment(allotment.core_ids, None)
+        return None if self._later is not None else allotment
 
     def _begin(self) -> bool:
         """Have the work done if there is any; return whether there is."""
@@ -160,8 +189,8 @@ class ApiLimits:
         self._work = self._loop.create_task(self._catch_up(), name=f"limits of {self._id[:12]}")
         return True
 
-    def _become_idle(self) -> None:
-        self._becoming_idle = None
+    def _begin_after_all(self) -> None:
+        self._later = self._failure = None
         self._begin()
 
     async def _catch_up(self) -> None:
@@ -173,20 +202,26 @@ class ApiLimits:
             except InfrastructureError as error:
                 if wanted == self._wanted():
                     self._failure = error
-                    self._tell_idle(error)
+                    self._tell_unheard(error)
                     return
             else:
                 self._in_effect = wanted
 
-    def _tell_idle(self, error: InfrastructureError) -> None:
-        """Tell of a container that did not become idle, which no action hears of, and have that tried once more."""
-        if self._grant is not None or self._suspended or self._closed or isinstance(error, SandboxLostError):
+    def _tell_unheard(self, error: InfrastructureError) -> None:
+        """Tell of a failure that no command hears of, and have the same tried again a little later.
+
+        That is so when a container is to be idle, where once more is enough, and when what runs in it is to have more
+        or less than it had: it would have that for as long as it runs.
+        """
+        begins = isinstance(self._wish, Placement) and not self._is_seen  # the commands to come hear of it
+        if begins or self._frozen or self._rushing or self._closed or isinstance(error, SandboxLostError):
             return
-        again = f"; that is tried again in {IDLE_AGAIN_S:g} s" if self._may_try_again else ""
-        _logger.warning("container %s does not give back what its last action had: %s%s", self._id[:12], error, again)
+        what = "give back what its last action had" if self._wish is None else "have what its action has now"
+        again = f"; that is tried again in {AGAIN_S:g} s" if self._may_try_again else ""
+        _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
         if self._may_try_again:
-            self._may_try_again = False
-            self._becoming_idle = self._loop.call_later(IDLE_AGAIN_S, self._become_idle)
+            self._may_try_again = self._wish is not None
+            self._later = self._loop.call_later(AGAIN_S, self._begin_after_all)
 
     async def _update(self, wanted: Allotment) -> None:
         quota_us = -1 if wanted.quota_us is None else wanted.quota_us
@@ -195,8 +230,13 @@ class ApiLimits:
         except DaemonError as error:
             raise _refused(error, wanted) from error
         # Idle or suspended, a look would take long, and nothing depends on it.
-        if self._shell is not None and self._grant is not None and not self._suspended:
-            await self._look(self._shell, wanted)
+        if self._shell is not None and isinstance(self._wish, Placement) and not (self._frozen or self._is_seen):
+            self._is_seen = True
+            try:
+                await self._look(self._shell, wanted)
+            except BaseException:
+                self._is_seen = False
+                raise
 
     async def _look(self, shell: Shell, wanted: Allotment) -> None:
         try:

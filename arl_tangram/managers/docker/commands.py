@@ -23,6 +23,7 @@ from arl_tangram.managers.docker.sessions import Sessions
 from arl_tangram.managers.docker.shells import ATTEMPTS, Running, Shells, mark
 from arl_tangram.managers.ended import Ended, NotStartedError
 from arl_tangram.managers.environment import SANDBOX_VARIABLE
+from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import finish_anyway
 
 KILLED_CODE = 137
@@ -42,6 +43,9 @@ class Commands:
         workdir: its working folder.
         absence: of the daemon.
         channel: `session` runs commands in sessions that stay open, `exec` each in a new one.
+
+    Attributes:
+        clock: of the sandbox; while it stands still, so do the deadlines of commands.
     """
 
     def __init__(
@@ -63,17 +67,18 @@ class Commands:
         self._odd_env = {name: value for name, value in env.items() if not script.is_plain(name) and name.isprintable()}
         self._keeps = channel == "session"
         self._numbers = itertools.count(1)
+        self.clock = RunningTime()
         self._life = Life(
             engine,
             container_id,
             pid=pid,
             sandbox_id=sandbox_id,
             remove=remove,
-            on_lost=lambda: self._shells.hang_up(),  # noqa: PLW0108 - they come later
+            on_lost=self._end,
         )
-        sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits)
+        sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits, clock=self.clock)
         self._shells = Shells(sessions, limits, self._life, absence)
-        self._scripts = OwnScripts(self._shells, self._life, workdir)
+        self._scripts = OwnScripts(self._shells, self._life, workdir, self.clock)
 
     @property
     def may_be_alive(self) -> bool:
@@ -117,8 +122,7 @@ class Commands:
         running, spill = await self._begin(command, env, check_open)
         timed_out = False
         try:
-            done, _ = await asyncio.wait([running.exchange.done], timeout=command.timeout_s)
-            if not done:
+            if not await self.clock.wait(running.exchange.done, command.timeout_s):
                 timed_out = True
                 await finish_anyway(self._shells.kill_one(running))
             code = await self._outcome(running, command, env, timed_out)
@@ -171,6 +175,11 @@ class Commands:
         self.lose("it was closed")
         await self._shells.aclose()
         await self._life.settled()
+
+    def _end(self) -> None:
+        """Let what runs fail, and what waits for the sandbox to go on, now that it is lost."""
+        self._shells.hang_up()
+        self.clock.go_on()
 
     # beginning
 

@@ -7,11 +7,17 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 from arl_tangram.errors import AllocationError, SandboxLostError
-from arl_tangram.managers.cores import Placement
-from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, Allotment, allotment_of, check_in_effect
+from arl_tangram.managers.docker.allotment import (
+    IDLE_QUOTA_US,
+    SUSPENDED,
+    Allotment,
+    Wish,
+    allotment_of,
+    check_in_effect,
+)
 from arl_tangram.managers.docker.group import SessionGroup
 from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import SandboxGroup
@@ -36,19 +42,21 @@ class DirectLimits:
         self._idle_cores = idle_cores
         self._lock = threading.Lock()  # of the quota: what is killed is killed on other threads
         self._rushing = 0
+        self._wish: Wish = None
         self._quota_us: int | None = IDLE_QUOTA_US
         self._failure: AllocationError | None = None
         self._frozen = False
 
-    def want(self, grant: Placement | None) -> None:
-        """Write, and read back; see `Limits.want`. The same grant is written again: others can have changed it."""
+    def want(self, wish: Wish) -> None:
+        """Write, and read back; see `Limits.want`. The same wish is written again: others can have changed it."""
+        self._wish = wish
         self._failure = None
-        wanted = allotment_of(grant, self._idle_cores())
+        wanted = allotment_of(wish, self._idle_cores())
         try:
             self._write(wanted)
             check_in_effect(wanted, self._read())
         except OSError as error:
-            if grant is None:
+            if wish is None:
                 return  # it is gone, or some cores of the pool are; an action that it matters to hears it
             if error.errno in NOT_TAKEN or isinstance(error, AllocationError):
                 self._failure = _as_allocation_error(error, wanted)
@@ -61,6 +69,12 @@ class DirectLimits:
         """Raise what the last `want` raised."""
         if self._failure is not None:
             raise self._failure
+
+    @contextlib.asynccontextmanager
+    async def rush(self) -> AsyncGenerator[None]:
+        """Lift the quota of a suspended container for a while; see `Limits.rush`."""
+        with self._rush() if self._wish == SUSPENDED else contextlib.nullcontext():
+            yield
 
     async def freeze(self) -> None:
         """Freeze the container, and wait until all of it stands still; see `Limits.freeze`."""
@@ -98,7 +112,7 @@ class DirectLimits:
             return None
 
     def forget(self) -> None:
-        """Do nothing: every grant is written."""
+        """Do nothing: every wish is written."""
 
     def see_inside(self, shell: Shell) -> None:
         """Take nothing: the files tell."""

@@ -33,14 +33,13 @@ class Leases:
         self._cores = cores
         self._said = said
         self._available = available
-        self._leasing = Leasing(cores)
+        self._leasing = Leasing(cores, look=self.look)
         self._watch = CoreWatch(cores, on_moved=self._leasing.place, on_capacity=on_capacity)
 
-    def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool) -> CpuLease:
+    def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool, most: int) -> CpuLease:
         """Apply a grant; see `DockerManager.lease`."""
-        self.look()
         try:
-            return self._leasing.lease(milli_cores, sandbox, again=again)
+            return self._leasing.lease(milli_cores, sandbox, again=again, most=most)
         except ValueError as error:
             if not self._cores.offline:
                 raise  # a defect of whoever asks

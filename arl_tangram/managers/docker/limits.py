@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from arl_tangram.managers.cores import Placement
+from arl_tangram.managers.docker.allotment import Wish
 from arl_tangram.managers.docker.group import SessionGroup
 
 Shell = Callable[[str], Awaitable[tuple[int, bytes, bytes]]]
@@ -19,10 +20,10 @@ class Limits(Protocol):
         """Whether this process writes the container's cgroups itself."""
         ...
 
-    def want(self, grant: Placement | None) -> None:
-        """Put a grant in effect before its commands start; None: idle, on all cores with little time. Synchronous.
+    def want(self, wish: Wish) -> None:
+        """Put a grant in effect before its commands start, or while they run; or change to idle, or to suspended.
 
-        Direct writes are done at once. What a daemon must do is begun here, and awaited with `settled`.
+        Synchronous. Direct writes are done at once. What a daemon must do is begun here, and awaited with `settled`.
 
         Raises:
             AllocationError: direct, and never for None: something else is in effect, and the container is idle again.
@@ -39,8 +40,15 @@ class Limits(Protocol):
         """
         ...
 
+    def rush(self) -> AbstractAsyncContextManager[None]:
+        """Let a suspended container have CPU time without limit meanwhile: what is killed needs some to end.
+
+        For one that is not suspended it does nothing. It never raises, and what is wanted meanwhile counts afterwards.
+        """
+        ...
+
     async def freeze(self) -> None:
-        """Suspend what runs: it stands still, or (through a daemon) gets next to no time. Bounded.
+        """Suspend what runs, whatever is wanted: it stands still, or (through a daemon) gets next to no time. Bounded.
 
         Raises:
             AllocationError: it did not work.

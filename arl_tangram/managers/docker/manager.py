@@ -129,7 +129,9 @@ class DockerManager:
         self.check_memory(memory_bytes)
         return await self._prepared()[node].create(image or self._settings.image or "", memory_bytes)
 
-    def lease(self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False) -> CpuLease:
+    def lease(
+        self, milli_cores: int, sandbox: ManagedSandbox | None, *, again: bool = False, most: int = 0
+    ) -> CpuLease:
         """Apply a grant: let the container have cores or, for a host body, just pick some; synchronous.
 
         Raises:
@@ -139,12 +141,20 @@ class DockerManager:
         if sandbox is not None:
             for node in self._prepared():
                 if node.has(sandbox):
-                    return node.lease(milli_cores, sandbox, again=again)
+                    return node.lease(milli_cores, sandbox, again=again, most=most)
             raise SandboxLostError(f"sandbox {sandbox.id} is closed")
         number = self.host_node()
         if number is None:
             raise UsageError("no daemon of this DockerPool runs on this machine, so it has no cores for a host body")
-        return self._nodes[number].lease(milli_cores, None, again=again)
+        return self._nodes[number].lease(milli_cores, None, again=again, most=most)
+
+    def cannot_resize(self) -> None:
+        """Return None: what can be granted at all can be changed, too."""
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that one change of the cores of a running action takes, about: on the slowest of the hosts."""
+        return max(node.switch_s for node in self._prepared())
 
     def describe(self) -> str:
         """Say in one line what the pool has, what enforces the grants, and how commands are run."""

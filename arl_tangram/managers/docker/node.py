@@ -286,9 +286,14 @@ class DockerNode:
         """Whether a sandbox is one of its own, and not closed."""
         return isinstance(sandbox, DockerSandbox) and sandbox in self._tenants
 
-    def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool) -> CpuLease:
+    def lease(self, milli_cores: int, sandbox: DockerSandbox | None, *, again: bool, most: int) -> CpuLease:
         """Apply a grant; see `DockerManager.lease`."""
-        return self._leases.lease(milli_cores, sandbox, again=again)
+        return self._leases.lease(milli_cores, sandbox, again=again, most=most)
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that one change of the cores of a running action takes; the longer time while that is not known."""
+        return self._builder.switch_s
 
     def _tell_cores(self, count: int) -> None:
         if self._tell_capacity is not None:

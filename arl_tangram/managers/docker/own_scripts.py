@@ -16,6 +16,7 @@ from arl_tangram.managers.docker.scratch import Scratch
 from arl_tangram.managers.docker.session import Session, SessionError
 from arl_tangram.managers.docker.shells import ATTEMPTS, Shells
 from arl_tangram.managers.ended import NotStartedError
+from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import finish_anyway
 
 SHELL_GRACE_S = 1.0
@@ -31,14 +32,16 @@ class OwnScripts:
         shells: of the sandbox.
         life: of the sandbox.
         workdir: its working folder.
+        clock: of the sandbox.
 
     Attributes:
         scratch: the folder of ours in its container.
     """
 
-    def __init__(self, shells: Shells, life: Life, workdir: str) -> None:
+    def __init__(self, shells: Shells, life: Life, workdir: str, clock: RunningTime) -> None:
         self._shells = shells
         self._life = life
+        self._clock = clock
         self.scratch = Scratch(self.shell, workdir)
 
     async def shell(self, text: str, stdin: bytes = b"", *, max_bytes: int = 1 << 20) -> tuple[int, bytes, bytes]:
@@ -86,7 +89,7 @@ class OwnScripts:
         except SessionError as error:
             self._shells.give_back(session)
             raise self._life.no_shell(error) from error
-        await asyncio.wait([exchange.done], timeout=READ_BACK_S)
+        await self._clock.wait(exchange.done, READ_BACK_S)
         self._shells.end_own(session)
         if not exchange.done.done() or exchange.done.exception() is not None:
             self._life.check()
@@ -97,8 +100,7 @@ class OwnScripts:
         """Wait for a script and take its session back; return whether it came to an end of its own, in time."""
         is_late = False
         try:
-            done, _ = await asyncio.wait([exchange.done], timeout=SHELL_LIMIT_S)
-            if not done:
+            if not await self._clock.wait(exchange.done, SHELL_LIMIT_S):
                 is_late = True
                 await finish_anyway(self._shells.give_up_own(session, exchange))
         except asyncio.CancelledError:

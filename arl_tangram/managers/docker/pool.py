@@ -11,6 +11,7 @@ from arl_tangram.managers.docker import options
 from arl_tangram.managers.docker.declared import ChannelKind, Grants, HostSettings, Pull, SandboxSettings
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.manager import CpuManager
+from arl_tangram.model.sharing import Share, check_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,9 @@ class DockerPool:
         pull_timeout_s: seconds that an image may take to be pulled.
         pull: `missing` pulls images that the daemon does not have, `never` does not.
         core_ids: numbers of the cores that the pool may use; by default the first that there are.
+        share: lets running actions in sandboxes share the cores of their host: each grows into those that fall free,
+            shrinks when others need them, and may be suspended. `resize` does what is best by default, a policy (such
+            as `policies.equal_shares()`) decides how; None leaves every action the cores that it started with.
 
     Raises:
         ConfigurationError: a value, or a combination of values, that is not possible.
@@ -103,6 +107,7 @@ class DockerPool:
     pull_timeout_s: float = 600
     pull: Pull = "missing"
     core_ids: Sequence[int] | None = None
+    share: Share = None
     _hosts: tuple[HostSettings, ...] = field(init=False, repr=False, compare=False)
     _settings: SandboxSettings = field(init=False, repr=False, compare=False)
 
@@ -110,6 +115,7 @@ class DockerPool:
         object.__setattr__(self, "core_ids", options.core_ids(self.core_ids, self.cores, "DockerPool"))
         object.__setattr__(self, "hosts", _check_hosts(self.hosts))
         object.__setattr__(self, "capabilities", options.capabilities(self.capabilities))
+        check_share(self.share, "DockerPool")
         object.__setattr__(self, "_hosts", self._host_settings())
         object.__setattr__(self, "_settings", self._sandbox_settings())
 

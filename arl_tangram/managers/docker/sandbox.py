@@ -20,6 +20,7 @@ from arl_tangram.errors import (
 from arl_tangram.managers.arguments import check_command
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import Absence, DaemonAwayError
+from arl_tangram.managers.docker.allotment import SUSPENDED, Wish
 from arl_tangram.managers.docker.command import Command
 from arl_tangram.managers.docker.commands import Commands
 from arl_tangram.managers.docker.containers import Container
@@ -76,7 +77,7 @@ class DockerSandbox:
         self._remove = remove
         self._on_close = on_close
         self._grant: Mapping[str, str] | None = None
-        self._placement: Placement | None = None
+        self._wish: Wish = None
         self._meter = UsageMeter()
         self._closing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -103,18 +104,21 @@ class DockerSandbox:
         """Run a command to its end on the cores of the running action; see `Sandbox.exec`.
 
         What a command leaves running in the background lives on until the action ends; when a command is killed
-        and no other one runs, all of that is killed with it. It loses its standard output when the command ends.
+        and no other one runs, all of that is killed with it. It loses its standard output when the command ends. While
+        the action is suspended, a command does not start, and one that runs takes none of its `timeout`.
 
         Raises:
             AllocationError: the container does not have the cores of the action.
             OutOfMemoryError: the container ended because its commands had used up its memory.
             UsageError: no action has cores in this sandbox now; the running one may have lent them.
         """
-        entered_s = time.monotonic()
         check_command(argv, stdin, env, timeout, max_output_bytes)
         self._check_loop()
         self.check()
         grant, meter = self._check_granted(), self._meter
+        await self._going_on()
+        self._check_granted(grant)
+        entered_s = time.monotonic()
         try:
             await self._absence.outlast()
             await self._settled()
@@ -194,7 +198,7 @@ class DockerSandbox:
         """Put its limits in effect once more, now that its daemon is back: that may have changed them."""
         self.limits.forget()
         with contextlib.suppress(OSError):  # of one that is dying, which its own action hears
-            self.limits.want(self._placement)
+            self.limits.want(self._wish)
 
     async def open(self) -> None:
         """Open its first shell, and prepare it.
@@ -219,19 +223,34 @@ class DockerSandbox:
         Raises:
             AllocationError, OSError: see `Limits.want`.
         """
+        self._commands.clock.go_on()
+        self._wish = placement
         self.limits.want(placement)
-        self._placement = placement
+
+    def suspend(self) -> None:
+        """Let it have next to no time, on all cores of the pool, until it is placed again, ended, killed or lost.
+
+        New commands and file operations wait for that, and the deadlines of those that run stand still.
+
+        Raises:
+            AllocationError, OSError: see `Limits.want`.
+        """
+        self._wish = SUSPENDED
+        self.limits.want(SUSPENDED)
+        self._commands.clock.stop()
 
     def end(self, meter: UsageMeter | None = None) -> None:
         """Close it for commands until the next action begins; with a meter, unless that has happened already."""
         if meter is None or meter is self._meter:
-            self._grant = self._placement = None
+            self._grant = self._wish = None
+            self._commands.clock.go_on()
             with contextlib.suppress(OSError):  # a container that is gone takes no limits, and needs none
                 self.limits.want(None)
 
     async def kill(self) -> None:
         """Kill everything that was started in it, and start nothing more; see `Commands.kill`."""
         self._grant = None
+        self._commands.clock.go_on()
         try:
             await finish_anyway(self._commands.kill())
         except (SandboxLostError, OutOfMemoryError):
@@ -243,21 +262,28 @@ class DockerSandbox:
         self._grant = None
         self.lose("it was closed")
         try:
-            await self._commands.aclose()
-            await self.limits.aclose()
-            await self._remove()
+            async with self.limits.rush():
+                await self._commands.aclose()
+                await self.limits.aclose()
+                await self._remove()
         finally:
             self._on_close(self)
 
     async def _with_files(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check_loop()
         self.check()
+        await self._going_on()
         try:
             await self._absence.outlast()
             return await work()
         except SandboxLostError:
             self.check()  # what is known of its end says more
             raise
+
+    async def _going_on(self) -> None:
+        """Wait while it is suspended; raises why it is lost meanwhile."""
+        await self._commands.clock.until_running()
+        self.check()
 
     async def _settled(self) -> None:
         """Wait until the grant is in effect; if its daemon has gone away meanwhile, until that has seen to it."""

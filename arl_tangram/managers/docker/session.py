@@ -19,6 +19,7 @@ from arl_tangram.managers.docker.exchange import Exchange, cpu_seconds
 from arl_tangram.managers.docker.group import SessionGroup
 from arl_tangram.managers.docker.guards import Guard
 from arl_tangram.managers.docker.sentinel import Report, ReportFinder
+from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import in_thread
 
 OPEN_LIMIT_S = 60.0
@@ -49,7 +50,16 @@ class Session:
         gone: done when its stream has ended.
     """
 
-    def __init__(self, number: int, stream: Stream, secret: str, guard: Guard, group: SessionGroup | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        stream: Stream,
+        secret: str,
+        *,
+        guard: Guard,
+        group: SessionGroup | None,
+        clock: RunningTime,
+    ) -> None:
         self.number = number
         self.id = 0
         self.reads_bytes = False
@@ -62,6 +72,7 @@ class Session:
         self._stream = stream
         self._secret = secret
         self._guard = guard
+        self._clock = clock
         self._finders = {1: ReportFinder(secret), 2: ReportFinder(secret)}
         self._exchange: Exchange | None = None
         self._loose = bytearray()
@@ -128,8 +139,7 @@ class Session:
         feeding = asyncio.get_running_loop().create_task(self._feed(data, path, stale))
         limit_s = FEED_LIMIT_S + len(data) / FEED_BYTES_S
         try:
-            await asyncio.wait([feeding], timeout=limit_s)
-            if not feeding.done():
+            if not await self._clock.wait(feeding, limit_s):
                 raise SessionError(f"it has not taken {len(data)} bytes in {limit_s:.0f} s")
             feeding.result()
         finally:
@@ -222,9 +232,9 @@ class Session:
         raise SessionError("it ended before it began")
 
     async def _until(self, future: asyncio.Future[None], limit_s: float | None = OPEN_LIMIT_S) -> None:
-        done, _ = await asyncio.wait([future, self.gone], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        if future not in done:
-            raise SessionError(self.complaint or ("it ended" if done else f"it is not ready after {limit_s} s"))
+        if not await self._clock.wait(future, limit_s, self.gone):
+            ended = self.gone.done()
+            raise SessionError(self.complaint or ("it ended" if ended else f"it is not ready after {limit_s} s"))
 
     # what arrives
 
@@ -323,6 +333,7 @@ async def open_session(
     guard: Guard,
     group: SessionGroup | None,
     limiter: anyio.CapacityLimiter,
+    clock: RunningTime,
     clean: bool = False,
 ) -> Session:
     """Open a session; if that fails or is cancelled, what is left of it does nothing and ends.
@@ -335,6 +346,7 @@ async def open_session(
         guard: what is known of its guard.
         group: the cgroup to put it into.
         limiter: of the threads for what blocks.
+        clock: of the sandbox.
         clean: kill everything else in the container first; see `Session.left_alive`.
 
     Raises:
@@ -343,7 +355,7 @@ async def open_session(
         DaemonError: the daemon refuses, or does not answer.
     """
     stream = await daemon.open_exec(container_id, script.session_argv(), env=env, workdir="/")
-    session = Session(number, stream, secrets.token_hex(16), guard, group)
+    session = Session(number, stream, secrets.token_hex(16), guard=guard, group=group, clock=clock)
     try:
         await session.open(daemon, limiter, clean=clean)
     except BaseException:

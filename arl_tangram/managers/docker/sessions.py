@@ -25,6 +25,7 @@ from arl_tangram.managers.docker.group import is_stopped
 from arl_tangram.managers.docker.guards import Guards
 from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.session import Session, SessionError, open_session
+from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import in_thread
 
 TAKE_ATTEMPTS = 4
@@ -52,17 +53,21 @@ class Sessions:
         container_id: which.
         env: variables of the commands, on top of those of the container.
         limits: of the container; knows the cgroups of sessions.
+        clock: of the sandbox.
 
     Attributes:
         guards: of all of them.
         killing: who kills holds it from the moment when it looks at what else is running.
     """
 
-    def __init__(self, daemon: Daemon, container_id: str, *, env: Mapping[str, str], limits: Limits) -> None:
+    def __init__(
+        self, daemon: Daemon, container_id: str, *, env: Mapping[str, str], limits: Limits, clock: RunningTime
+    ) -> None:
         self._daemon = daemon
         self._container_id = container_id
         self._env = env
         self._limits = limits
+        self._clock = clock
         self._is_direct = limits.is_direct
         self._limiter = anyio.CapacityLimiter(THREADS)
         self._numbers = itertools.count(1)
@@ -149,7 +154,6 @@ class Sessions:
         if self._is_direct:
             await self._kill_groups(busy)
         else:
-            await self._wake_up()
             await self._kill_inside(busy, own)
 
     async def kill_one(
@@ -163,13 +167,7 @@ class Sessions:
         if self._is_direct:
             await self._kill_groups({session: exchange}, retired=())
         else:
-            await self._wake_up()
             await self._sweep(session, others, marks)
-
-    async def _wake_up(self) -> None:
-        """Resume a container that is suspended: what kills in it would take seconds to start."""
-        with contextlib.suppress(OSError):
-            await self._limits.thaw()
 
     async def aclose(self, sessions: Iterable[Session]) -> None:
         """Hang up all of them, these too; everything in the container is killed by that or with the container."""
@@ -349,6 +347,7 @@ class Sessions:
                 guard=guard,
                 group=self._limits.session_group(number),
                 limiter=self._limiter,
+                clock=RunningTime() if clean else self._clock,  # killing is bounded, also while that stands still
                 clean=clean,
             )
         except BaseException:

@@ -166,7 +166,7 @@ class Shells:
         Raises:
             SandboxLostError: something survived, and the sandbox was destroyed.
         """
-        async with self._sessions.killing:
+        async with self._sessions.killing, self._limits.rush():
             self._life.check()
             if self.may_be_alive:
                 busy = {running.session: running.exchange for running in self._running.values()}
@@ -186,7 +186,7 @@ class Shells:
         await self._kill_session(running.session, running.exchange)
 
     async def _kill_session(self, session: Session, exchange: Exchange | None) -> None:
-        async with self._sessions.killing:
+        async with self._sessions.killing, self._limits.rush():
             self._life.check()
             if session.is_killed:
                 return

@@ -131,3 +131,14 @@ def test_cancelling_ends_a_wait_and_not_what_it_waits_for(stopped: bool) -> None
         await clock.until_running()
 
     run()
+
+
+@virtual
+async def test_something_else_can_end_a_wait() -> None:
+    clock, future, end = RunningTime(), *(asyncio.get_running_loop().create_future() for _ in range(2))
+    asyncio.get_running_loop().call_later(1.0, end.set_result, None)
+    clock.stop()
+    assert not await clock.wait(future, 0.5, end)
+    assert now_s() == pytest.approx(1.0)
+    future.set_result(None)
+    assert await clock.wait(future, None, end)

@@ -134,6 +134,16 @@ class FakeLimits:
     def __init__(self, daemon: LocalDaemon) -> None:
         self._daemon = daemon
         self.groups: list[FakeGroup] = []
+        self.rushing = 0
+        self.rushes = 0
+
+    @contextlib.asynccontextmanager
+    async def rush(self) -> AsyncIterator[None]:
+        """Count."""
+        self.rushing += 1
+        self.rushes += 1
+        yield
+        self.rushing -= 1
 
     def session_group(self, number: int) -> FakeGroup:
         """Return it."""
@@ -227,6 +237,40 @@ async def test_a_container_that_dies_is_lost_with_the_reason(
         await running
     with pytest.raises(error, match="exit code 137"):
         await run(commands, "true")
+
+
+async def test_a_deadline_stands_still_while_the_sandbox_is_suspended(
+    commands: Commands, daemon: FaultyDaemon, limits: FakeLimits
+) -> None:
+    running = asyncio.ensure_future(run(commands, "sleep", "100", timeout_s=0.2))
+    await until_running(commands, daemon, limits)
+    commands.clock.stop()
+    await asyncio.sleep(0.4)
+    assert not running.done()
+    assert limits.rushes == 0
+    commands.clock.go_on()
+    ended = await running
+    assert (ended.timed_out, ended.exit_code) == (True, 137)
+    assert (limits.rushes, limits.rushing) == (1, 0), "what is killed has time to end"
+
+
+async def test_what_waits_for_a_suspended_sandbox_hears_of_its_end(commands: Commands) -> None:
+    commands.clock.stop()
+    waiting = asyncio.ensure_future(commands.clock.until_running())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    commands.lose("its container was removed")
+    await waiting
+    with pytest.raises(SandboxLostError, match="its container was removed"):
+        commands.check()
+
+
+async def test_a_script_of_ours_is_not_late_while_the_sandbox_is_suspended(
+    commands: Commands, daemon: FaultyDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_scripts, "SHELL_LIMIT_S", 0.2)
+    commands.clock.stop()
+    assert await commands.shell("sleep 0.4; echo slow") == (0, b"slow\n", b"")
 
 
 async def test_a_command_that_begins_before_it_is_known_that_the_daemon_is_away_waits_for_it(

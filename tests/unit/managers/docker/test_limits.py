@@ -12,8 +12,9 @@ import pytest
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
+from arl_tangram.managers.docker.allotment import SUSPENDED
 from arl_tangram.managers.docker.answers import DaemonError
-from arl_tangram.managers.docker.api_limits import IDLE_AGAIN_S, ApiLimits
+from arl_tangram.managers.docker.api_limits import AGAIN_S, RUSH_LIMIT_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
@@ -75,6 +76,52 @@ def test_direct_limits_never_permit_more_than_both(group: SandboxGroup, monkeypa
         order.clear()
     limits.want(None)
     assert order == ["time", "cores"]
+    for wish, expected in [(SUSPENDED, ["time", "cores"]), (TWO, ["cores", "time"]), (SUSPENDED, ["time", "cores"])]:
+        order.clear()
+        limits.want(wish)
+        assert order == expected
+
+
+async def test_direct_suspension_is_a_quota_of_next_to_nothing_on_all_cores(group: SandboxGroup) -> None:
+    limits = direct(group)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    assert written(group) == ("0,1,2,3", "1000 100000")
+    await limits.settled()
+    limits.want(ONE)
+    assert written(group) == ("1", "max 100000")
+    limits.want(SUSPENDED)
+    limits.want(None)
+    assert written(group) == ("0,1,2,3", "10000 100000"), "released, it is idle as ever"
+    assert (group.folders["freezer"] / "cgroup.freeze").read_text() == "0\n", "nothing was frozen"
+
+
+async def test_what_is_killed_while_suspended_has_time_to_end(group: SandboxGroup) -> None:
+    limits = direct(group)
+    limits.want(SUSPENDED)
+    async with limits.rush():
+        assert written(group) == ("0,1,2,3", "max 100000")
+        with limits.session_group(1).rush():
+            pass
+        assert written(group)[1] == "max 100000", "the outer one is not over"
+    assert written(group)[1] == "1000 100000"
+    async with limits.rush():
+        limits.want(HALF)
+        assert written(group) == ("1", "max 100000")
+    assert written(group) == ("1", "50000 100000")
+    async with limits.rush():
+        assert written(group)[1] == "50000 100000", "only what is suspended needs it"
+
+
+async def test_suspending_what_does_not_take_it_is_an_error_and_the_container_is_idle(group: SandboxGroup) -> None:
+    effective = group.folders["cpuset"] / "cpuset.cpus.effective"
+    effective.unlink()
+    effective.write_text("2-3\n")
+    limits = direct(group)
+    limits.want(TWO)
+    with pytest.raises(AllocationError, match=r"wanted 0\.01 cores \(0,1,2,3\), but 0\.01 cores \(2,3\) are in effect"):
+        limits.want(SUSPENDED)
+    assert written(group) == ("2,3", "10000 100000")
 
 
 async def test_what_is_not_in_effect_is_an_error_and_the_container_is_idle(group: SandboxGroup) -> None:
@@ -183,6 +230,192 @@ def telling(text: bytes) -> Callable[[str], Awaitable[tuple[int, bytes, bytes]]]
         return 0, text, b""
 
     return shell
+
+
+async def test_the_daemon_suspends_by_a_quota_and_the_last_wish_wins(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.gate.clear()
+    limits.want(SUSPENDED)
+    await asyncio.sleep(0)
+    for wish in (ONE, SUSPENDED, TWO, SUSPENDED, ONE):
+        limits.want(wish)
+        await asyncio.sleep(0)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3"), (1_000, "0,1,2,3"), (-1, "1")]
+    assert daemon.most_running == 1
+    await limits.aclose()
+
+
+async def test_resized_back_while_the_daemon_works_it_has_what_it_had(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.gate.clear()
+    limits.want(SUSPENDED)
+    await asyncio.sleep(0)
+    limits.want(TWO)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates == [(-1, "2,3"), (1_000, "0,1,2,3"), (-1, "2,3")]
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_what_was_suspended_becomes_idle_at_once_and_not_a_moment_later(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    limits.want(None)
+    await asyncio.sleep(0.001)
+    assert daemon.updates[-1] == (10_000, "0,1,2,3")
+    await limits.aclose()
+
+
+async def test_the_daemon_lifts_the_quota_of_what_is_killed_while_suspended(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    del daemon.updates[:]
+    async with limits.rush():
+        assert daemon.updates == [(-1, "0,1,2,3")]
+        async with limits.rush():
+            assert len(daemon.updates) == 1
+    await limits.settled()
+    assert daemon.updates == [(-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    async with limits.rush():
+        limits.want(ONE)
+        await limits.settled()
+    assert daemon.updates[2:] == [(-1, "0,1,2,3"), (-1, "1")]
+    async with limits.rush():
+        assert len(daemon.updates) == 4, "only what is suspended needs it"
+    await limits.freeze()
+    async with limits.rush():
+        assert daemon.updates[-1] == (-1, "1"), "frozen by others, it goes on"
+    await limits.aclose()
+
+
+async def test_a_daemon_that_does_not_lift_the_quota_keeps_nobody_from_killing(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    async with limits.rush():
+        daemon.error = None
+    await limits.settled()
+    assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_daemon_that_hangs_keeps_nobody_from_killing_for_long(daemon: FakeDaemon) -> None:
+    limits = api(daemon)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.gate.clear()
+    began_s = asyncio.get_running_loop().time()
+    async with limits.rush():
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(RUSH_LIMIT_S, abs=0.1)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    await limits.aclose()
+
+
+async def test_a_container_tells_what_is_in_effect_once_for_each_action(daemon: FakeDaemon) -> None:
+    """Later, commands of the action may have taken all the processes that there may be."""
+    told = [b"cores 2-3\nquota -1\n", b"cores 1\nquota -1\n"]
+
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        return 0, told.pop(0), b""
+
+    limits = api(daemon)
+    limits.see_inside(shell)
+    for wish in (TWO, ONE, SUSPENDED, HALF, TWO):
+        limits.want(wish)
+        await limits.settled()
+    assert len(told) == 1
+    limits.want(None)
+    limits.want(ONE)
+    await limits.settled()
+    assert told == []
+    assert len(daemon.updates) == 6
+    await limits.aclose()
+
+
+async def test_who_is_suspended_before_it_was_seen_is_looked_at_when_it_goes_on(daemon: FakeDaemon) -> None:
+    looks: list[str] = []
+
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        looks.append(script)
+        return 0, b"cores 2-3\nquota -1\n", b""
+
+    limits = api(daemon)
+    limits.see_inside(shell)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    assert (daemon.updates, looks) == ([(1_000, "0,1,2,3")], [])
+    limits.want(TWO)
+    await limits.settled()
+    assert len(looks) == 1
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No command hears of it: none begins before another update."""
+    limits = api(daemon)
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(SUSPENDED)
+    await asyncio.sleep(0.1)
+    assert "does not have what its action has now" in caplog.text
+    assert "busy; that is tried again in 5 s" in caplog.text
+    daemon.error = None
+    async with limits.rush():
+        assert daemon.updates[-1] == (-1, "0,1,2,3"), "whatever is tried again later"
+    await asyncio.sleep(AGAIN_S)
+    assert daemon.updates[-1] == (1_000, "0,1,2,3")
+    limits.want(ONE)
+    await limits.settled()
+    assert daemon.updates[-1] == (-1, "1")
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_grant_that_fails_while_its_action_runs_is_heard_by_commands_and_tried_until_it_is_there(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What runs would go on with next to no time for ever."""
+    limits = api(daemon)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(ONE)
+    with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
+        await limits.settled()
+    await asyncio.sleep(2.5 * AGAIN_S)
+    assert (len(daemon.updates), len(caplog.messages)) == (5, 3)
+    with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
+        await limits.settled()
+    daemon.error = None
+    await asyncio.sleep(AGAIN_S)
+    await limits.settled()
+    assert daemon.updates[2:] == [(-1, "1")] * 4
+    await asyncio.sleep(10 * AGAIN_S)
+    assert len(daemon.updates) == 6
+    await limits.aclose()
 
 
 async def test_api_limits_ask_the_daemon_and_wait(daemon: FakeDaemon) -> None:
@@ -447,10 +680,10 @@ async def test_an_update_to_idle_that_fails_is_told_and_done_later(
     assert "does not give back what its last action had" in caplog.text
     assert "busy; that is tried again in 5 s" in caplog.text
     daemon.error = None
-    await asyncio.sleep(IDLE_AGAIN_S)
+    await asyncio.sleep(AGAIN_S)
     idle = (10_000, "0,1,2,3")
     assert daemon.updates == [(-1, "2,3"), idle, idle]
-    await asyncio.sleep(10 * IDLE_AGAIN_S)
+    await asyncio.sleep(10 * AGAIN_S)
     assert len(daemon.updates) == 3
     await limits.aclose()
 

@@ -37,6 +37,8 @@ from fake_engine import FakeEngine
         ({"user": ""}, "user=''"),
         ({"user": "a:b:c"}, "user='a:b:c'"),
         ({"user": 1000}, "user=1000"),
+        ({"share": "resizing"}, r"DockerPool\(share=\) takes 'resize', a policy .* not 'resizing'"),
+        ({"share": True}, "share="),
         ({"capabilities": "NET_RAW"}, r"a list is needed: capabilities=\['NET_RAW'\], or \(\) for none"),
         ({"capabilities": None}, r"a list is needed: capabilities=\['NET_RAW'\], or \(\) for none$"),
         ({"capabilities": ["NET_RAWW"]}, "'NET_RAWW' is none of"),

@@ -16,6 +16,7 @@ from arl_tangram.managers.docker import script
 from arl_tangram.managers.docker.exchange import Exchange
 from arl_tangram.managers.docker.guards import Guards
 from arl_tangram.managers.docker.session import Session, SessionError, open_session
+from arl_tangram.managers.running_time import RunningTime
 from unit.managers.docker.local_shells import LocalDaemon
 
 # ruff: noqa: ASYNC240 - nothing else runs on these loops
@@ -33,7 +34,14 @@ async def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @pytest.fixture
 async def session(daemon: LocalDaemon) -> AsyncIterator[Session]:
     opened = await open_session(
-        daemon, "container", number=1, env={}, guard=Guards().add(), group=None, limiter=anyio.CapacityLimiter(1)
+        daemon,
+        "container",
+        number=1,
+        env={},
+        guard=Guards().add(),
+        group=None,
+        limiter=anyio.CapacityLimiter(1),
+        clock=RunningTime(),
     )
     yield opened
     opened.hang_up()
@@ -337,5 +345,6 @@ async def test_what_opens_too_late_is_killed_before_its_guard_could_kill_others(
             guard=Guards().add(),
             group=Groups(told),
             limiter=limiter,  # type: ignore[arg-type]
+            clock=RunningTime(),
         )
     assert told == ["killed", "hung up"]

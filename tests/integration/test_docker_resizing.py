@@ -1,0 +1,294 @@
+"""Cores of running actions in real containers: more, fewer, none and back, directly and through the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from arl_tangram.errors import SandboxLostError, UsageError
+from arl_tangram.managers.docker.group import find_group
+from arl_tangram.managers.docker.manager import DockerManager
+from arl_tangram.managers.docker.sandbox import DockerSandbox
+from arl_tangram.managers.host.cgroup import SUSPENDED_QUOTA_US, SandboxGroup
+from contract.sandbox_contract import mark, processes, shell
+from docker_engine import EngineApi
+from docker_images import Images
+from integration.docker_managers import containers, docker_manager
+
+TESTS = Path(__file__).parents[1]
+WORKERS = 8
+COUNT = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); [ $((i % 1000)) != 0 ] || echo $i; done; exit 7"
+COUNTED = b"".join(b"%d\n" % number for number in range(1000, 200_001, 1000))
+
+
+@pytest.fixture(params=["direct", "api"])
+def grants(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def manager(grants: str, docker_url: str, images: Images) -> AsyncIterator[DockerManager]:
+    async with docker_manager(docker_url, images.busybox, grants=grants) as manager:
+        yield manager
+
+
+@pytest.fixture
+async def box(manager: DockerManager) -> AsyncIterator[DockerSandbox]:
+    created = await manager.create_sandbox(image=None, memory_bytes=0)
+    assert isinstance(created, DockerSandbox)
+    yield created
+    await created.aclose()
+
+
+@pytest.fixture
+def group(box: DockerSandbox) -> SandboxGroup:
+    """Return the cgroups of the container, where the tests see what is in effect."""
+    return find_group(box.container.id, box.container.pid)
+
+
+async def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
+        while not true():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.005)
+
+
+async def until_suspended(group: SandboxGroup) -> None:
+    await until(lambda: group.quota_us() == SUSPENDED_QUOTA_US)
+
+
+def busy(mine: str) -> str:
+    """Return a script whose workers keep all cores busy that there are."""
+    return WORKERS * f"sh -c 'while :; do :; done' {mine} &\n" + "wait"
+
+
+async def until_busy(mine: str) -> None:
+    await until(lambda: len(processes(f"done\0{mine}")) == WORKERS)
+
+
+async def busy_cores(group: SandboxGroup, for_s: float) -> float:
+    """Return how many cores a container keeps busy."""
+    before_s, began_s = group.cpu_s(), time.monotonic()
+    await asyncio.sleep(for_s)
+    return (group.cpu_s() - before_s) / (time.monotonic() - began_s)
+
+
+async def test_the_cores_of_a_running_command_follow(
+    manager: DockerManager, box: DockerSandbox, group: SandboxGroup
+) -> None:
+    lease = manager.lease(1000, box, most=2000)
+    tell = "while [ ! -e stop ]; do nproc >next; mv next now; sleep 0.01; done"
+    running = asyncio.ensure_future(box.exec(shell(f'echo "$OMP_NUM_THREADS"; {tell}; exit 3')))
+    for cores in (2, 1, 0, 2, 0, 1, 2):
+        lease.resize(cores * 1000)
+        assert len(lease.core_ids) == cores
+        if cores == 0:
+            await until_suspended(group)
+            assert group.effective_cores() == (0, 1)
+            continue
+        async with asyncio.timeout(20):
+            while (await box.exec(["cat", "now"])).stdout != b"%d\n" % cores:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.01)
+        assert (group.effective_cores(), group.quota_us()) == (lease.core_ids, None)
+    await box.write_file("stop", b"")
+    done = await running
+    assert (done.exit_code, done.timed_out, done.stdout) == (3, False, b"2\n")
+    lease.release()
+
+
+async def test_a_suspended_command_stands_nearly_still_and_goes_on(
+    manager: DockerManager, box: DockerSandbox, group: SandboxGroup
+) -> None:
+    lease = manager.lease(1000, box)
+    running = asyncio.ensure_future(box.exec(shell(COUNT)))
+    for cores in (0, 2, 0, 1):
+        await asyncio.sleep(0.05)
+        lease.resize(cores * 1000)
+        if cores == 0:
+            await until_suspended(group)
+            assert await busy_cores(group, 1.0) < 0.05
+            assert not running.done()
+    done = await running
+    assert (done.exit_code, done.timed_out, done.stdout) == (7, False, COUNTED)
+    lease.release()
+
+
+async def test_deadlines_stand_still(manager: DockerManager, box: DockerSandbox) -> None:
+    lease = manager.lease(1000, box)
+    running = asyncio.ensure_future(box.exec(shell("sleep 0.4; echo in time"), timeout=0.8))
+    late = asyncio.ensure_future(box.exec(["sleep", "100"], timeout=0.8))
+    await asyncio.sleep(0.2)
+    lease.resize(0)
+    await asyncio.sleep(1.2)
+    assert not late.done()
+    lease.resize(1000)
+    resumed_s = time.monotonic()
+    assert (await running).stdout == b"in time\n"
+    assert (await late).timed_out
+    assert 0.3 < time.monotonic() - resumed_s < 5
+    lease.release()
+
+
+async def test_new_commands_and_files_wait_until_it_goes_on(manager: DockerManager, box: DockerSandbox) -> None:
+    lease = manager.lease(1000, box)
+    await box.write_file("old", b"old")
+    lease.resize(0)
+    command = asyncio.ensure_future(box.exec(["echo", "new"]))
+    reading = asyncio.ensure_future(box.read_file("old"))
+    writing = asyncio.ensure_future(box.write_file("new", b"new"))
+    await asyncio.sleep(1.0)
+    assert not any(each.done() for each in (command, reading, writing))
+    lease.resize(2000)
+    assert (await command).stdout == b"new\n"
+    assert await reading == b"old"
+    await writing
+    assert await box.read_file("new") == b"new"
+    assert lease.usage.overhead_s < 0.5, "the wait is no overhead"
+    lease.resize(0)
+    command = asyncio.ensure_future(box.exec(["echo", "late"]))
+    await asyncio.sleep(0)
+    lease.release()
+    with pytest.raises(UsageError, match="no action has cores"):
+        await command
+
+
+@pytest.mark.parametrize("how", ["cancelled", "cleaned"])
+async def test_what_is_killed_while_it_is_suspended_dies_at_once(
+    manager: DockerManager, box: DockerSandbox, group: SandboxGroup, how: str
+) -> None:
+    mine = mark()
+    lease = manager.lease(2000, box)
+    running = asyncio.ensure_future(box.exec(shell(busy(mine))))
+    await until_busy(mine)
+    lease.resize(0)
+    await until_suspended(group)
+    waiting = asyncio.ensure_future(box.exec(["true"]))
+    await asyncio.sleep(0.3)
+    began_s = time.monotonic()
+    if how == "cancelled":
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not waiting.done()
+        await until_suspended(group)
+        lease.resize(1000)
+        assert (await waiting).exit_code == 0
+    else:
+        assert lease.needs_cleanup()
+        await lease.clean()
+        assert (await running).exit_code == 137
+        with pytest.raises(UsageError, match="no action has cores"):
+            await waiting
+    assert time.monotonic() - began_s < 3
+    assert not processes(mine)
+    lease.release()
+    await until(lambda: group.quota_us() == 10_000)
+    lease = manager.lease(1000, box)
+    assert (await box.exec(["echo", "well"])).stdout == b"well\n"
+    lease.release()
+
+
+@pytest.mark.parametrize("how", ["removed", "closed"])
+async def test_a_container_that_goes_while_it_is_suspended_is_lost_at_once(
+    manager: DockerManager, box: DockerSandbox, group: SandboxGroup, docker_url: str, how: str
+) -> None:
+    mine = mark()
+    lease = manager.lease(2000, box)
+    running = asyncio.ensure_future(box.exec(shell(busy(mine))))
+    await until_busy(mine)
+    lease.resize(0)
+    await until_suspended(group)
+    waiting = [asyncio.ensure_future(box.exec(["true"])), asyncio.ensure_future(box.read_file("there is none"))]
+    await asyncio.sleep(0.3)
+    began_s = time.monotonic()
+    if how == "removed":
+        await asyncio.to_thread(EngineApi(docker_url).remove, box.container.id)
+    else:
+        await box.aclose()
+    for each in (running, *waiting):
+        with pytest.raises(SandboxLostError):
+            await each
+    assert time.monotonic() - began_s < 10, "before the daemon gives up waiting for the end of what it has killed"
+    assert not processes(mine)
+    with pytest.raises(SandboxLostError):
+        lease.resize(1000)
+    lease.release()
+    manager.lease(2000, None).release()  # all is back
+
+
+async def test_a_daemon_that_is_back_leaves_it_suspended(
+    manager: DockerManager, box: DockerSandbox, group: SandboxGroup
+) -> None:
+    lease = manager.lease(1000, box)
+    lease.resize(0)
+    await until_suspended(group)
+    group.set_quota_us(50_000)  # as a daemon may that does not know of it
+    box.resume()
+    await until_suspended(group)
+    lease.resize(1000)
+    assert (await box.exec(["nproc"])).stdout == b"1\n"
+    lease.release()
+
+
+async def test_the_pool_tells_what_a_change_costs(manager: DockerManager, grants: str) -> None:
+    assert manager.cannot_resize() is None
+    assert manager.switch_s == (0.0002 if grants == "direct" else 0.02)
+
+
+@contextlib.contextmanager
+def trainer(*words: str) -> Generator[subprocess.Popen[str]]:
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    program = [sys.executable, str(TESTS / "integration" / "docker_trainer.py"), *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        program, stdin=pipe, stdout=pipe, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def suspended_trainer(url: str, image: str, grants: str, mine: str) -> str:
+    """Kill a trainer while what it runs is suspended; return the container that it leaves."""
+    with trainer(url, image, grants, busy(mine), "suspended") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        left = (await asyncio.to_thread(process.stdout.readline)).strip()
+        await until_busy(mine)
+        process.stdin.write("suspend\n")
+        process.stdin.flush()
+        assert await asyncio.to_thread(process.stdout.readline) == "suspended\n"
+        pid = (await asyncio.to_thread(EngineApi(url).get, f"/containers/{left}/json"))["State"]["Pid"]
+        await until_suspended(find_group(left, pid))
+    return left
+
+
+async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_killed(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    image, mine = images.busybox, mark()
+    left = await suspended_trainer(docker_url, image, grants, mine)
+    began_s = time.monotonic()
+    async with docker_manager(docker_url, image, grants=grants):
+        assert left not in await asyncio.to_thread(containers, docker_url)
+    assert not processes(mine)
+    assert time.monotonic() - began_s < 15
+
+
+async def test_what_was_suspended_when_its_trainer_was_killed_ends_by_itself(docker_url: str, images: Images) -> None:
+    """Its guard has little time, and has to share that with what it kills."""
+    mine = mark()
+    left = await suspended_trainer(docker_url, images.busybox, "auto", mine)
+    try:
+        await until(lambda: not processes(mine), within_s=60)
+    finally:
+        await asyncio.to_thread(EngineApi(docker_url).remove, left)
