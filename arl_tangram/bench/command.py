@@ -22,6 +22,7 @@ from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.bench.options import read
 from arl_tangram.bench.ray import command as shared
 from arl_tangram.bench.ray_task import find_ray, ray_contender
+from arl_tangram.bench.resize import command as resize
 from arl_tangram.bench.rounds import Series, measure
 from arl_tangram.bench.schedule import command as schedule
 from arl_tangram.bench.swap import command as swap
@@ -266,6 +267,13 @@ _BENCHES = {
         "breaks.",
         aoe.add_options,
         lambda found: aoe.run(aoe.read(found)),
+    ),
+    "resize": _Bench(
+        "what becomes of running programs whose cores change",
+        "Change the cores of programs that check their own work, end what is suspended, and measure what changes cost; "
+        "exit 1 if a promise breaks.",
+        resize.add_options,
+        lambda found: resize.run(resize.read(found)),
     ),
     "evict": _Bench(
         "which services should go when room is wanted",

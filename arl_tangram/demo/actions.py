@@ -22,7 +22,7 @@ else
   echo "failed $0"
 fi
 """
-_SUITE = """printf '%s\\n' "$@" | xargs -n 1 -P "$(nproc)" sh -c "$ONE_FILE" """
+_SUITE = """printf '%s\\n' "$@" | xargs -n 1 -P "$WORKERS" sh -c "$ONE_FILE" """
 
 
 def _kind(kind: str, _command: str) -> str:
@@ -96,11 +96,15 @@ def edit_distance(left: str, right: str) -> int:
     return row[-1]
 
 
-@tangram.action(cpu=tangram.Elastic(1, 2), timeout=300)
+@tangram.action(cpu=tangram.Elastic(1, 2, resizable=True), timeout=300)
 async def run_suite(files: tuple[str, ...]) -> float:
-    """Reward a patch by the share (0 to 1) of the test files that pass: one process per file, as many as cores."""
+    """Reward a patch by the share (0 to 1) of the test files that pass: one process per file, as many as cores.
+
+    Where its cores can change while it runs, there are as many processes as it can ever have cores.
+    """
     box = tangram.current_sandbox()
-    done = await box.exec(["sh", "-c", _SUITE, "suite", *files], env={**_ENVIRONMENT, "ONE_FILE": _ONE_FILE})
+    workers = {"WORKERS": str(tangram.current_allocation().max_units), "ONE_FILE": _ONE_FILE}
+    done = await box.exec(["sh", "-c", _SUITE, "suite", *files], env=_ENVIRONMENT | workers)
     verdicts = done.stdout.decode().splitlines()
     if len(verdicts) != len(files):
         raise RuntimeError(f"{len(files)} test files gave {len(verdicts)} verdicts: {done.stderr.decode()[-500:]}")

@@ -22,6 +22,7 @@ from arl_tangram.demo.calibration import Calibration
 from arl_tangram.demo.comparison import (
     CORES,
     POLICIES,
+    RESIZE,
     Bench,
     Run,
     calibrate,
@@ -131,7 +132,7 @@ def read_options(argv: Sequence[str] | None) -> Options:
         type=_policies,
         default=POLICIES,
         metavar="A,B",
-        help=f"default: {','.join(POLICIES)}; also fixed(N)",
+        help=f"default: {','.join(POLICIES)}; also {RESIZE} and fixed(N)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the scripts and the thinking times (default: 0)")
     parser.add_argument(

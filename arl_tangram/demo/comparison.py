@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -19,9 +19,9 @@ from arl_tangram.demo.playing import Watcher, at_once, in_turn
 from arl_tangram.demo.rollout import Answer, Stage, faults_of, play
 from arl_tangram.demo.search_api import CALLS, CONCURRENCY, PERIOD_S, search_api
 from arl_tangram.demo.suite import SourceTree
+from arl_tangram.demo.switching import time_switches
 from arl_tangram.demo.thinking import Thinking
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.managers.manager import CpuPool
 from arl_tangram.model.events import Event
 from arl_tangram.scheduling.policy import Policy
 from arl_tangram.trace.reader import read_trace
@@ -31,6 +31,8 @@ CORES = 2
 """Cores that all policies share."""
 SCHEDULER = "scheduler"
 """The name of the default policy in the demo."""
+RESIZE = "resize"
+"""The name of the default policy in the demo where the cores of running actions change, too."""
 POLICIES = ("reserved(1)", "reserved(2)", SCHEDULER)
 """What is compared unless asked otherwise."""
 
@@ -52,12 +54,14 @@ class Run:
         figures: what was measured.
         refused: calls that the search API answered with 429.
         answers: what each trajectory came to.
+        switch_s: seconds that one change of the cores of a running action takes; None where they do not change.
     """
 
     policy: str
     figures: Figures
     refused: int
     answers: tuple[Answer, ...]
+    switch_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,11 @@ class Bench:
     tree: SourceTree
     address: str
     progress: Progress
-    pool: CpuPool
+    pool: tangram.LocalPool | tangram.DockerPool
+
+    def pool_for(self, policy: str) -> tangram.LocalPool | tangram.DockerPool:
+        """Return the pool for the policy of that name: whether its cores are shared by running actions."""
+        return replace(self.pool, share="resize") if policy == RESIZE else self.pool
 
 
 def policy_named(name: str) -> Policy | None:
@@ -83,11 +91,13 @@ def policy_named(name: str) -> Policy | None:
     Raises:
         ConfigurationError: there is no such policy, or it wants more cores than there are.
     """
-    if name == SCHEDULER:
+    if name in {SCHEDULER, RESIZE}:
         return None
     found = re.fullmatch(r"(reserved|fixed)\((\d+)\)", name)
     if found is None or not 1 <= int(found[2]) <= CORES:
-        raise ConfigurationError(f"unknown policy {name!r}: there are {', '.join(POLICIES)} and fixed(1), fixed(2)")
+        raise ConfigurationError(
+            f"unknown policy {name!r}: there are {', '.join(POLICIES)}, {RESIZE} and fixed(1), fixed(2)"
+        )
     kind, cores = found[1], int(found[2])
     return tangram.policies.reserved(cores) if kind == "reserved" else tangram.policies.fixed(cores)
 
@@ -120,7 +130,8 @@ async def compare(
     for name in policies:
         path = None if trace is None else trace_path(trace, name)
         record = await _record(bench, name, scripts, thinking, label=name, trace=path)
-        runs.append(Run(name, figures_of(record.events, record.step_s), record.refused, record.answers))
+        switch_s = await time_switches(bench.pool_for(name)) if name == RESIZE else None
+        runs.append(Run(name, figures_of(record.events, record.step_s), record.refused, record.answers, switch_s))
     return tuple(runs)
 
 
@@ -178,7 +189,7 @@ async def _record(
     with bench.progress.watch(label, len(scripts), sum(s.calls for s in scripts)) as watcher:
         async with search_api(bench.address) as api:
             refused_before = await api.refused()
-            async with _runtime(bench.pool, policy, memory if trace is None else trace):
+            async with _runtime(bench.pool_for(policy), policy, memory if trace is None else trace):
                 stage = Stage(bench.tree.folders, api, watcher)
                 answers, step_s = await play_all(partial(play, stage), scripts, thinking)
             refused = await api.refused() - refused_before
@@ -186,7 +197,7 @@ async def _record(
     return _Record(events, answers, step_s, refused)
 
 
-def _runtime(pool: CpuPool, policy: str, trace: Path | MemorySink) -> tangram.Tangram:
+def _runtime(pool: tangram.LocalPool | tangram.DockerPool, policy: str, trace: Path | MemorySink) -> tangram.Tangram:
     return tangram.Tangram(
         pool,
         tangram.Quota("search", calls=CALLS, period_s=PERIOD_S, concurrency=CONCURRENCY),

@@ -9,13 +9,14 @@ import numpy as np
 
 from arl_tangram.model.events import (
     ActionEnded,
+    ActionResized,
     ActionStarted,
     Event,
     TrajectoryClosed,
     TrajectoryOpened,
     UnitsReturned,
 )
-from arl_tangram.model.lifecycle import FinishedAction, RunningAction
+from arl_tangram.model.lifecycle import FinishedAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Figures:
         held_core_s: core-seconds held: by trajectories where cores are reserved, else by running actions.
         used_core_s: CPU seconds of the commands.
         overhead_share: overhead / (execution + overhead), a ratio of sums.
+        switches: how often cores of running actions were changed, down to none and back included.
+        mean_suspended_s: mean of what actions were suspended for.
     """
 
     calls: int
@@ -51,6 +54,8 @@ class Figures:
     held_core_s: float
     used_core_s: float
     overhead_share: float
+    switches: int = 0
+    mean_suspended_s: float = 0.0
 
 
 def figures_of(events: Iterable[Event], step_s: float) -> Figures:
@@ -82,6 +87,8 @@ def figures_of(events: Iterable[Event], step_s: float) -> Figures:
         held_core_s=_held_by_trajectories(recorded) + _held_by_actions(recorded),
         used_core_s=sum(action.cpu_s for action in ended),
         overhead_share=overhead_s / (execution_s + overhead_s),
+        switches=sum(action.switches for action in ended),
+        mean_suspended_s=sum(action.suspended_s for action in ended) / len(ended),
     )
 
 
@@ -105,21 +112,20 @@ def _held_by_trajectories(events: Iterable[Event]) -> float:
     return held
 
 
-def _held_by_actions(events: Iterable[Event]) -> float:
+def _held_by_actions(events: Sequence[Event]) -> float:
     """Sum from the promise of the units to their return, leaving out what runs on a reservation."""
-    held, running = 0.0, dict[int, RunningAction]()
-    cores: dict[int, float] = {}
-    returned_at_s: dict[int, float] = {}
+    held, running = 0.0, dict[int, tuple[float, float]]()
+    cores = {event.action.id: event.action.cores for event in events if isinstance(event, ActionEnded)}
     for event in events:
         if isinstance(event, ActionStarted):
-            running[event.action.pending.id] = event.action
-        elif isinstance(event, ActionEnded):
-            cores[event.action.id] = event.action.cores
-        elif isinstance(event, UnitsReturned):
-            returned_at_s[event.id] = event.at_s
-    for id_, action in running.items():
-        if not action.pending.demand.reserved and id_ in returned_at_s:
-            held += cores.get(id_, 0.0) * (returned_at_s[id_] - action.started_at_s)
+            action = event.action
+            if not action.pending.demand.reserved:
+                running[action.pending.id] = (action.started_at_s, cores.get(action.pending.id, 0.0))
+        elif isinstance(event, UnitsReturned | ActionResized) and event.id in running:
+            since_s, had = running.pop(event.id)
+            held += had * (event.at_s - since_s)
+            if isinstance(event, ActionResized):
+                running[event.id] = (event.at_s, event.units / 1000)
     return held
 
 

@@ -11,7 +11,6 @@ import arl_tangram as tangram
 from arl_tangram.demo.comparison import CORES
 from arl_tangram.demo.progress import import_shown
 from arl_tangram.machine_image import image_of_this_machine
-from arl_tangram.managers.manager import CpuPool
 
 IMAGE = "arl_tangram-demo"
 PACKAGES = ("numpy", "pytest", "hypothesis")
@@ -20,7 +19,7 @@ PACKAGES = ("numpy", "pytest", "hypothesis")
 @asynccontextmanager
 async def pool_of_demo(
     docker: bool, console: Console, *, url: str | None = None, keep_image: bool = False
-) -> AsyncGenerator[CpuPool]:
+) -> AsyncGenerator[tangram.LocalPool | tangram.DockerPool]:
     """Have the pool, and the image of its containers where there are some.
 
     Args:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from arl_tangram.demo.calibration import Calibration
-from arl_tangram.demo.comparison import CORES, SCHEDULER, Run
+from arl_tangram.demo.comparison import CORES, RESIZE, SCHEDULER, Run
 from arl_tangram.demo.measure import Figures, Ratios, ratios_of
 from arl_tangram.demo.thinking import SIGMA
 
@@ -43,6 +43,12 @@ _ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("calls", lambda run: str(run.figures.calls)),
     ("429 from the search API", lambda run: str(run.refused)),
     ("rewards: tests, similarity (mean)", _rewards),
+)
+
+_RESIZED_ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
+    ("suspended, mean", lambda run: _seconds(run.figures.mean_suspended_s)),
+    ("changes of cores", lambda run: str(run.figures.switches)),
+    ("  of them each takes", lambda run: "-" if run.switch_s is None else f"{run.switch_s * 1000:.3f} ms"),
 )
 
 # A quarter of the machine is as much as a few background services take.
@@ -106,7 +112,8 @@ def comparison_table(runs: Sequence[Run], *, title: str) -> Table:
     table.add_column("")
     for run in runs:
         table.add_column(run.policy, justify="right", no_wrap=True, style="bold" if run.policy == SCHEDULER else "")
-    for name, figure in _ROWS:
+    resized = any(run.policy == RESIZE for run in runs)
+    for name, figure in (*_ROWS, *(_RESIZED_ROWS if resized else ())):
         table.add_row(name, *(figure(run) for run in runs))
     return table
 
@@ -182,7 +189,8 @@ def explanation(runs: Sequence[Run]) -> RenderableType:
     """Say in words what the table shows, from its figures."""
     reserved = [_reserved_words(run) for run in runs if run.policy.startswith("reserved")]
     scheduled = [_scheduler_words(run) for run in runs if run.policy == SCHEDULER]
-    return Text("\n".join(reserved + scheduled))
+    resized = [_resize_words(run) for run in runs if run.policy == RESIZE]
+    return Text("\n".join(reserved + scheduled + resized))
 
 
 def _reserved_words(run: Run) -> str:
@@ -202,6 +210,16 @@ def _scheduler_words(run: Run) -> str:
         "thinking leaves cores to the others' tools; a test suite gets both cores when nothing else needs one. "
         f"{_idle(run.figures):.0%} of the core-seconds held were idle; the commands kept "
         f"{run.figures.used_core_s / run.figures.step_s:.2f} of {CORES} cores busy over the step."
+    )
+
+
+def _resize_words(run: Run) -> str:
+    figures, took_s = run.figures, 0.0 if run.switch_s is None else run.switch_s * run.figures.switches
+    return (
+        f"{run.policy}: as {SCHEDULER}, and actions share the cores while they run: who is expected to be done soon "
+        f"goes first, and others have fewer cores meanwhile, or none. {figures.switches} changes for {figures.calls} "
+        f"calls took {took_s:.2f} s in all; ACT includes what a call was suspended for, in the mean "
+        f"{_seconds(figures.mean_suspended_s)}."
     )
 
 

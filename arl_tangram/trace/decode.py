@@ -14,6 +14,7 @@ from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     ActionSubmitted,
@@ -160,6 +161,9 @@ class EventDecoder:
         self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
             "submitted": self._submitted,
             "started": self._started,
+            "resized": lambda fields: ActionResized(
+                fields.instant("at_s"), fields.integer("id"), fields.integer("units")
+            ),
             "ended": self._ended,
             "deferred": lambda fields: ActionDeferred(fields.instant("at_s"), fields.integer("id")),
             "returned": lambda fields: UnitsReturned(fields.instant("at_s"), fields.integer("id")),
@@ -249,6 +253,8 @@ class EventDecoder:
             cpu_s=fields.number("cpu_s"),
             cores=fields.number("cores"),
             node=self._node(fields),
+            suspended_s=fields.number("suspended_s") if fields.has("suspended_s") else 0.0,
+            switches=fields.integer("switches") if fields.has("switches") else 0,
         )
         self._waiting.pop(action.id, None)
         return ActionEnded(fields.instant("at_s"), action)
@@ -277,6 +283,8 @@ class EventDecoder:
             milli_cores=self._milli_cores(fixed),
             node=self._node(fields),
             seat=_seat_need(_Fields(fields.get("seat"))) if fields.has("seat") else None,
+            preemptible=fields.has("preemptible") and fields.flag("preemptible"),
+            resizable=fields.has("resizable") and fields.flag("resizable"),
         )
         if len(self._demands) >= _REMEMBERED_DEMANDS:
             self._demands.clear()

@@ -17,6 +17,7 @@ from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     ActionSubmitted,
@@ -34,7 +35,7 @@ from arl_tangram.model.events import (
     UnitsSettled,
 )
 from arl_tangram.model.gpu import Seat
-from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.lifecycle import Demand, FinishedAction
 from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.trace.format import FORMAT, Footer, Header
 
@@ -114,7 +115,7 @@ class EventEncoder:
                 line = self._opened(event)
             case UnitsReturned() | ActionDeferred() | TrajectoryClosed():
                 line = f'{_begin(event)},"id":{event.id}}}\n'
-            case ActionLent() | ActionResumed():
+            case ActionResized() | ActionLent() | ActionResumed():
                 line = f'{_begin(event)},"id":{event.id},"units":{event.units}}}\n'
             case UnitsSettled():
                 dimension = self._names[event.dimension]
@@ -172,7 +173,7 @@ class EventEncoder:
             f'"trajectory":{_number(action.trajectory)},"outcome":"{action.outcome.value}","error":{error},'
             f'"queueing_s":{_seconds(action.queueing_s)},"execution_s":{_seconds(action.execution_s)},'
             f'"overhead_s":{_seconds(action.overhead_s)},"cpu_s":{_seconds(action.cpu_s)},'
-            f'"cores":{_seconds(action.cores)}{self._node(action.node)}}}\n'
+            f'"cores":{_seconds(action.cores)}{self._node(action.node)}{_changes(action)}}}\n'
         )
 
     def _node(self, number: int | None) -> str:
@@ -208,6 +209,10 @@ class EventEncoder:
             f'"reserved":{demand.reserved},"learns":{"true" if demand.learns else "false"}'
             f"{self._node(demand.node)}"
         )
+        if demand.preemptible:
+            submitted += ',"preemptible":true'
+        if demand.resizable:
+            submitted += ',"resizable":true'
         if (need := demand.seat) is not None:
             declared = f',"relative":{json.dumps(need.relative)}' if need.relative else ""
             submitted += f',"seat":{{"service":{_text_or_none(need.service)},"dops":{json.dumps(need.dops)}{declared}}}'
@@ -238,6 +243,7 @@ _TYPES: dict[type[Event], str] = {
     UnitsReturned: "returned",
     ActionDeferred: "deferred",
     TrajectoryClosed: "closed",
+    ActionResized: "resized",
     ActionLent: "lent",
     ActionResumed: "resumed",
     UnitsSettled: "settled",
@@ -258,6 +264,13 @@ def _begin(event: Event) -> str:
 def _of_service(event: ServiceEvicted | ServiceRestored | RestoreFailed | ServiceLost) -> str:
     fields = f',"service":{_text(event.instance.service)},"dop":{event.instance.dop},"first":{event.chunk.first}'
     return f'{fields},"took_s":{_seconds(event.took_s)}' if isinstance(event, ServiceRestored) else fields
+
+
+def _changes(action: FinishedAction) -> str:
+    """Return the fields about changes of its cores, if there were any."""
+    if not (action.switches or action.suspended_s):
+        return ""
+    return f',"suspended_s":{_seconds(action.suspended_s)},"switches":{action.switches}'
 
 
 def _seat(seat: Seat) -> str:

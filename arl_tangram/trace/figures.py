@@ -14,7 +14,7 @@ class ActionFigures:
         calls: attempts at calls that ended, well or not; one for each call that was not tried again.
         retries: those that started and were not the first attempt at their call.
         failures: calls that did not end well, by outcome.
-        act_mean_s: mean action completion time = queueing + execution + overhead.
+        act_mean_s: mean action completion time = queueing + execution + overhead, and what it was suspended for.
         act_p50_s: its median, within 1 %.
         act_p99_s: its 99th percentile, within 1 %.
         queueing_mean_s: mean wait for the units.
@@ -29,6 +29,9 @@ class ActionFigures:
         overhead_share: sum of overhead / (sum of execution + sum of overhead).
         cpu_s: CPU seconds of the commands in sandboxes, in all.
         core_s: core-seconds held, in all, until the cores were returned.
+        resized: calls whose cores were changed while they ran.
+        switches: how often that was, down to none and back included.
+        suspended_s: seconds in which they had none, in all.
     """
 
     name: str
@@ -50,6 +53,9 @@ class ActionFigures:
     overhead_share: float | None
     cpu_s: float
     core_s: float
+    resized: int = 0
+    switches: int = 0
+    suspended_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The trace format, version 2: what stands on each line of a JSONL trace, and the frame around the events.
+"""The trace format, version 3: what stands on each line of a JSONL trace, and the frame around the events.
 
 Every line is one JSON object in ASCII. The first is the header (`Header`), the last is the footer
 (`Footer`); a run that was killed has no footer, and its last line may be cut off. In between, each
@@ -15,6 +15,7 @@ submitted      id, submitted_at_s, name, key, trajectory, turn, parent (an id or
                learns
 deferred       id
 started        id, started_at_s, units, cores, grant {dimension: units}, expected_s, seat (only with GPUs)
+resized        id, units (that it has from now on; 0: it is suspended)
 ended          id, submitted_at_s, name, key, trajectory, outcome, error, queueing_s, execution_s,
                overhead_s, cpu_s, cores
 returned       id
@@ -43,8 +44,11 @@ declared)}; of one with a choice of GPUs, `fixed` has the least and `grant` what
 `seat` {service or null, dop, first, restores, evicts [[service, dop]]}: it is on `dop` GPUs from the number `first` on,
 and is the one for whom the service is restored, or not. If that fails, the call is returned, and submitted again under
 its id, without an end.
+Where cores are shared by actions while they run, `submitted` has `preemptible` or `resizable` if its demand is,
+and `ended` has `suspended_s` and `switches` if its cores were changed.
 A call that is tried again is submitted, started, returned and ended once for each attempt, under one id.
-Version 1 lacks `parent`, `since_s`, `learns`, and the types lent, resumed, settled, capacity and paused.
+Version 1 lacks `parent`, `since_s`, `learns`, and the types lent, resumed, settled, capacity and paused. Versions 1
+and 2 have nothing of shared cores.
 Arguments and outputs of actions are never written. A `key` of more than 64 characters, which may be
 such an argument, is written as a digest: equal keys stay equal.
 """
@@ -56,7 +60,7 @@ from dataclasses import dataclass
 from arl_tangram.model.topology import Topology
 
 FORMAT = "arl-tangram-trace"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

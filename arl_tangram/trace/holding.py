@@ -9,6 +9,7 @@ from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.trace.lending import Lending
 from arl_tangram.trace.rates import Rates
+from arl_tangram.trace.resizing import Resizing
 
 
 class Holding:
@@ -24,6 +25,7 @@ class Holding:
         self._rates = Rates(topology)
         self._running: dict[int, RunningAction] = {}
         self._lending = Lending()
+        self._resizing = Resizing()
         self._trajectories: dict[int, TrajectoryOpened] = {}
         self._unit_s = [0.0] * len(topology.dimensions)
 
@@ -38,6 +40,12 @@ class Holding:
         self._running[action.pending.id] = action
         if self._rates.dimensions:
             self._rates.start(action)
+
+    def resize(self, id_: int, units: int, at_s: float) -> None:
+        """A call has so many units of its elastic dimension from now on."""
+        action = self._running.get(id_)
+        if action is not None:
+            self._resizing.change(action, units, at_s)
 
     def lend(self, id_: int, units: int, at_s: float) -> None:
         """A call lets others have `units` of its cores from now on."""
@@ -62,6 +70,8 @@ class Holding:
         core_s = self._add_call(self._unit_s, action, at_s)
         if self._lending.loans:
             self._lending.forget(id_)
+        if self._resizing.shares:
+            self._resizing.forget(id_)
         if self._rates.settled:
             self._rates.stop(id_)
         return action.pending.demand.name, core_s
@@ -102,7 +112,8 @@ class Holding:
         """Add what a call held of the pool, and return its core-seconds.
 
         Units of a rate count by their windows. What the call got from its trajectory's reservation
-        counts there, but is in its core-seconds. What it lent counts for whoever had it.
+        counts there, but is in its core-seconds. What it lent counts for whoever had it, and its cores
+        count as they were at each time.
         """
         demand = action.pending.demand
         elapsed_s = until_s - action.started_at_s
@@ -114,10 +125,11 @@ class Holding:
             elif dimension not in self._rates.dimensions:
                 unit_s[dimension] += units * elapsed_s
         if demand.elastic is not None:
+            elastic_unit_s = self._resizing.unit_s(action, until_s)
             if self._cores >> demand.elastic & 1:
-                cores_unit_s, cpu = cores_unit_s + action.units * elapsed_s, demand.elastic
+                cores_unit_s, cpu = cores_unit_s + elastic_unit_s, demand.elastic
             else:
-                unit_s[demand.elastic] += action.units * elapsed_s
+                unit_s[demand.elastic] += elastic_unit_s
         if cores_unit_s:
             cores_unit_s -= lent_unit_s
             unit_s[cpu] += cores_unit_s

@@ -58,6 +58,7 @@ def render_figures(
         _parts(figures, rows),
         _failures(figures, rows),
         _retries(figures, rows),
+        _resizing(figures, rows),
         _dimensions(figures.dimensions),
         _services(figures.services),
         _trajectories(figures),
@@ -154,6 +155,22 @@ def _retries(figures: Figures, rows: int) -> list[str]:
         for action in figures.actions[:rows]
         if action.retries
     ]
+
+
+def _resizing(figures: Figures, rows: int) -> list[str]:
+    """Say how often cores of running calls were changed, if they were."""
+    total = figures.total
+    if not total.switches:
+        return []
+    changed = [
+        f"resizing: {_printable(action.name)}: {_changes(action)}" for action in figures.actions if action.switches
+    ]
+    return [*changed[:rows], f"resizing: all: {_changes(total)}, which counts to ACT"]
+
+
+def _changes(action: ActionFigures) -> str:
+    calls = f"{action.switches:,} changes of cores in {action.resized:,} of {action.calls:,} calls"
+    return f"{calls}, suspended for {_seconds(action.suspended_s)} in all"
 
 
 def _dimensions(figures: Sequence[DimensionFigures]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from arl_tangram.model.events import (
     ActionEnded,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     CapacityChanged,
@@ -77,6 +78,7 @@ class Summary:
             TrajectoryOpened: self._trajectory_opened,
             TrajectoryClosed: self._trajectory_closed,
             PolicyRefused: self._policy_refused,
+            ActionResized: lambda event: self._holding.resize(event.id, event.units, event.at_s),
             ActionLent: lambda event: self._holding.lend(event.id, event.units, event.at_s),
             ActionResumed: lambda event: self._holding.resume(event.id, event.at_s),
             UnitsSettled: lambda event: self._holding.settle(event.id, event.dimension, event.units, event.at_s),
@@ -228,7 +230,7 @@ class Summary:
 
     def _charge(self, action: FinishedAction, waited_s: float) -> None:
         """Count a trajectory's wait for admission to the first of its actions that ends."""
-        act_s = sane(action.queueing_s) + sane(action.execution_s) + sane(action.overhead_s)
+        act_s = sane(action.queueing_s) + sane(action.execution_s) + sane(action.overhead_s) + sane(action.suspended_s)
         self._charged_s += waited_s
         # Corrects the histograms of the rows, where the action stands without the wait.
         self._charged.count(act_s, -1)

@@ -10,8 +10,9 @@ from arl_tangram.trace.histogram import Histogram
 
 # Longer than any run; what is not below it (or is NaN) is a broken measurement and counts as nothing.
 _LONGEST_S = 1e12
-# Numbers that are gathered before they are counted: three for each call.
-_BATCH = 3 * 128
+# Numbers that are gathered before they are counted: so many for each call.
+_EACH = 4
+_BATCH = _EACH * 128
 
 
 class Tally:
@@ -34,7 +35,10 @@ class Tally:
         "overhead_s",
         "queueing",
         "queueing_s",
+        "resized",
         "retries",
+        "suspended_s",
+        "switches",
     )
 
     def __init__(self, name: str) -> None:
@@ -45,6 +49,9 @@ class Tally:
         self.queueing_s = 0.0
         self.execution_s = 0.0
         self.overhead_s = 0.0
+        self.suspended_s = 0.0
+        self.resized = 0
+        self.switches = 0
         self.cpu_s = 0.0
         self.core_s = 0.0
         self._gathered: list[float] = []
@@ -56,23 +63,27 @@ class Tally:
     def add(self, action: FinishedAction) -> None:
         """Add one call that has ended."""
         self.calls += 1
-        self._gathered.extend((action.queueing_s, action.execution_s, action.overhead_s))
+        self._gathered.extend((action.queueing_s, action.execution_s, action.overhead_s, action.suspended_s))
         if len(self._gathered) >= _BATCH:
             self.count()
         if 0 < action.cpu_s < _LONGEST_S:
             self.cpu_s += action.cpu_s
+        if action.switches:
+            self.resized += 1
+            self.switches += action.switches
         if action.outcome is not Outcome.OK:
             self.failures[action.outcome] = self.failures.get(action.outcome, 0) + 1
 
     def count(self) -> None:
         """Count what was gathered; to be called before anything else is read."""
-        parts = np.array(self._gathered).reshape(-1, 3)
+        parts = np.array(self._gathered).reshape(-1, _EACH)
         self._gathered.clear()
         parts[~((parts >= 0) & (parts < _LONGEST_S))] = 0
-        queueing_s, execution_s, overhead_s = parts.sum(axis=0).tolist()
+        queueing_s, execution_s, overhead_s, suspended_s = parts.sum(axis=0).tolist()
         self.queueing_s += queueing_s
         self.execution_s += execution_s
         self.overhead_s += overhead_s
+        self.suspended_s += suspended_s
         self.act.add_all(parts.sum(axis=1))
         self.queueing.add_all(parts[:, 0])
         self.execution.add_all(parts[:, 1])
@@ -81,7 +92,7 @@ class Tally:
     @property
     def act_s(self) -> float:
         """Sum of the completion times."""
-        return self.queueing_s + self.execution_s + self.overhead_s
+        return self.queueing_s + self.execution_s + self.overhead_s + self.suspended_s
 
     def merge(self, other: Tally) -> None:
         """Add the sums of another name."""
@@ -92,6 +103,9 @@ class Tally:
         self.queueing_s += other.queueing_s
         self.execution_s += other.execution_s
         self.overhead_s += other.overhead_s
+        self.suspended_s += other.suspended_s
+        self.resized += other.resized
+        self.switches += other.switches
         self.cpu_s += other.cpu_s
         self.core_s += other.core_s
         self.act.merge(other.act)
@@ -123,6 +137,9 @@ class Tally:
             overhead_share=ratio(self.overhead_s, busy_s),
             cpu_s=self.cpu_s,
             core_s=self.core_s + running_core_s,
+            resized=self.resized,
+            switches=self.switches,
+            suspended_s=self.suspended_s,
         )
 
 

@@ -144,3 +144,27 @@ def test_a_dry_run_of_the_gpu_does_all_of_it_finds_every_bit_in_its_place_and_ju
     assert record["gates"] == record["aims"] == []
     assert "host memory, a dry run" in done.stdout
     assert "overhead / (execution + overhead)" in done.stdout
+
+
+def test_a_quick_run_changes_the_cores_of_programs_and_judges_nothing(tmp_path: Path) -> None:
+    check_resize(tmp_path)
+
+
+def test_a_quick_run_changes_the_cores_of_programs_in_containers(tmp_path: Path, docker_url: str) -> None:
+    check_resize(tmp_path, "--docker", "--url", docker_url)
+
+
+def check_resize(folder: Path, *argv: str) -> None:
+    figures = folder / "figures.json"
+    done = bench("resize", "--quick", "--resizes", "40", "--json", str(figures), *argv)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(figures.read_text())
+    assert record["changed"]["resizes"] == 40
+    assert 0 < record["changed"]["suspensions"] < 40
+    assert record["changed"]["broken"] == []
+    assert all(one["timed_out"] and 0.9 < one["running_s"] < 2 for one in record["timeouts"])
+    assert [(one["before"], one["left"]) for one in record["kills"]] == [(4, 0)]
+    assert [(one["before"], one["left"], one["behind"]) for one in record["trainers"]] == [(4, 0, 0)]
+    assert len(record["switches"]["seconds"]) == 10
+    assert record["gates"] == []
+    assert "0 went wrong" in done.stdout

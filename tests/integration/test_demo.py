@@ -40,6 +40,19 @@ def sandboxes_in(folder: Path) -> list[Path]:
     return list((folder / "tmp").glob("arl_tangram-*/*/*"))
 
 
+def test_cores_that_change_while_actions_run_change_no_reward(tmp_path: Path) -> None:
+    argv = [*COMMAND, "--policies", "scheduler,resize", "--json", str(tmp_path / "figures.json")]
+    done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (share,) = json.loads((tmp_path / "figures.json").read_text())["shares"]
+    scheduled, resized = share["runs"]
+    assert resized["answers"] == scheduled["answers"]
+    assert scheduled["figures"]["switches"] == 0
+    assert resized["switch_s"] > 0
+    assert "changes of cores" in done.stdout
+    assert sandboxes_in(tmp_path) == []
+
+
 def test_a_quick_run_ends_with_the_same_rewards_and_claims_no_ratios(tmp_path: Path) -> None:
     argv = [*COMMAND, "--json", str(tmp_path / "figures.json"), "--trace", str(tmp_path / "run.jsonl")]
     done = subprocess.run(argv, env=environment(tmp_path), capture_output=True, text=True, check=False)

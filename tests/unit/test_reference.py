@@ -34,6 +34,7 @@ COMMANDS = {
     "bench evict": ["bench", "evict"],
     "bench swap": ["bench", "swap"],
     "bench gpu": ["bench", "gpu"],
+    "bench resize": ["bench", "resize"],
     "bench faults": ["bench", "faults"],
     "bench ray": ["bench", "ray"],
 }

@@ -16,6 +16,7 @@ from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.labels import OWNER
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.manager import CpuPool
+from arl_tangram.model.sharing import Share
 
 CONTAINER = "container"
 
@@ -50,11 +51,11 @@ class Where:
         found = parser.parse_args(argv)
         return cls(found.root, found.image, found.url), found.rest
 
-    def pool(self) -> CpuPool:
-        """Return the pool."""
+    def pool(self, share: Share = None) -> CpuPool:
+        """Return the pool; running actions share its cores or not."""
         if self.image is None:
-            return tangram.LocalPool(root=self.root)
-        return tangram.DockerPool(image=self.image, url=self.url, pull="never")
+            return tangram.LocalPool(root=self.root, share=share)
+        return tangram.DockerPool(image=self.image, url=self.url, pull="never", share=share)
 
     async def look(self, mark: str) -> Counter[str]:
         """Return, in words, what there is of this process now; on its event loop."""

@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from arl_tangram import LocalPool
 from arl_tangram.demo.agents import Course, draw_scripts
-from arl_tangram.demo.comparison import Run, differences, faults_in, policy_named, trace_path
+from arl_tangram.demo.comparison import Bench, Run, differences, faults_in, policy_named, trace_path
 from arl_tangram.demo.measure import Figures
+from arl_tangram.demo.progress import Lines
 from arl_tangram.demo.rollout import Answer
+from arl_tangram.demo.suite import SourceTree
 from arl_tangram.errors import ConfigurationError
 
 SCRIPTS = draw_scripts(0, 4)
@@ -23,6 +27,14 @@ def answers() -> tuple[Answer, ...]:
 
 def test_the_default_policy_is_the_schedulers_own() -> None:
     assert policy_named("scheduler") is None
+    assert policy_named("resize") is None
+
+
+def test_cores_are_shared_by_running_actions_where_that_was_asked_for() -> None:
+    pool = LocalPool(cores=1, isolation="none")
+    bench = Bench(SourceTree(Path()), "", Lines(Console()), pool)
+    assert bench.pool_for("scheduler") is pool
+    assert bench.pool_for("resize") == replace(pool, share="resize")
 
 
 @pytest.mark.parametrize("name", ["reserved(1)", "reserved(2)"])
@@ -34,7 +46,7 @@ def test_a_reservation_is_named_as_the_library_names_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["reserved(3)", "reserved(0)", "reserved", "best", ""])
 def test_an_unknown_policy_is_refused_with_what_there_is(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"there are reserved\(1\), reserved\(2\), scheduler"):
+    with pytest.raises(ConfigurationError, match=r"there are reserved\(1\), reserved\(2\), scheduler, resize and"):
         policy_named(name)
 
 

@@ -8,6 +8,7 @@ from arl_tangram.demo.calibration import calibration_of
 from arl_tangram.demo.measure import Figures, figures_of, ratios_of
 from arl_tangram.model.events import (
     ActionEnded,
+    ActionResized,
     ActionStarted,
     Event,
     TrajectoryClosed,
@@ -90,6 +91,23 @@ def test_scheduled_cores_are_held_from_the_promise_to_the_return() -> None:
         TrajectoryClosed(10, 1),
     ]
     assert figures_of(events, 10).held_core_s == pytest.approx(2 * 1.5)
+
+
+def test_cores_that_change_are_held_as_they_are_at_each_time() -> None:
+    ended = finished(5, execution_s=3, cores=2)
+    events: list[Event] = [
+        started(5, 3),
+        ActionResized(4, 5, 1000),
+        ActionResized(6, 5, 0),
+        ActionResized(9, 5, 2000),
+        ActionEnded(10, ended.action._replace(suspended_s=3, switches=3)),
+        UnitsReturned(10.5, 5),
+        finished(6),
+    ]
+    figures = figures_of(events, 10)
+    assert figures.held_core_s == pytest.approx(2 * 1 + 1 * 2 + 2 * 1.5)
+    assert (figures.switches, figures.mean_suspended_s) == (3, 1.5)
+    assert figures.mean_act_s == pytest.approx((3 + 3 + 1) / 2)
 
 
 def test_nothing_to_measure_is_an_error() -> None:

@@ -66,6 +66,18 @@ def test_the_table_has_a_row_for_every_figure_that_is_asked_for() -> None:
     assert row(text, "rewards: tests, similarity (mean)") == ["0.750,", "0.600", "0.750,", "0.600"]
 
 
+def test_changes_of_cores_have_rows_where_there_were_some() -> None:
+    resized = Run("resize", replace(FIGURES, switches=321, mean_suspended_s=0.25), 0, ANSWERS, 0.0001)
+    text = text_of(show.comparison_table([SCHEDULED, resized], title="two"))
+    assert row(text, "suspended, mean") == ["0.000", "s", "0.250", "s"]
+    assert row(text, "changes of cores") == ["0", "321"]
+    assert row(text, "of them each takes") == ["-", "0.100", "ms"]
+    assert "changes of cores" not in text_of(show.comparison_table([RESERVED, SCHEDULED], title="two"))
+    words = " ".join(text_of(show.explanation([SCHEDULED, resized])).split())
+    assert "321 changes for 320 calls took 0.03 s in all" in words
+    assert "in the mean 0.250 s" in words
+
+
 def test_three_policies_fit_into_eighty_columns() -> None:
     text = text_of(show.comparison_table([RESERVED, replace(RESERVED, policy="reserved(2)"), SCHEDULED], title="three"))
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -12,6 +12,7 @@ from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     ActionSubmitted,
@@ -114,6 +115,22 @@ def events(tests_demand: Demand, search_demand: Demand, finished: Callable[..., 
                                     execution_s=2.5, overhead_s=0.5, cpu_s=4.0)),
         UnitsReturned(107.0, 1),
         TrajectoryClosed(112.0, 7),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def resized_events(tests_demand: Demand, finished: Callable[..., FinishedAction]) -> tuple[Event, ...]:
+    """Ten seconds: tests on two cores are cut to one, suspended, and go on with one."""
+    tests = PendingAction(1, replace(tests_demand, preemptible=True, resizable=True), 100.0)
+    return (
+        ActionSubmitted(100.0, tests),
+        ActionStarted(100.0, RunningAction(tests, 100.0, 2000, 1.0)),
+        ActionResized(102.0, 1, 1000),
+        ActionResized(103.0, 1, 0),
+        ActionResized(107.0, 1, 1000),
+        ActionEnded(109.5, finished(1, submitted_at_s=100.0, queueing_s=0.0, execution_s=5.0, overhead_s=0.5,
+                                    suspended_s=4.0, switches=3)),
+        UnitsReturned(110.0, 1),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ async def test_a_whole_run_is_read_back(tmp_path: Path, topology: Topology, even
     await sink.aclose()
     trace = read_trace(tmp_path / "run.jsonl")
     assert trace.events == tuple(events)
-    assert (trace.header.policy, trace.header.version, trace.header.topology) == ("paper", 2, topology)
+    assert (trace.header.policy, trace.header.version, trace.header.topology) == ("paper", 3, topology)
     assert trace.ending.footer == Footer(len(events), 0, 0)
     assert trace.ending.complete
     assert sink.statistics() == JsonlStatistics(len(events), 0, 0, 0)

@@ -78,13 +78,13 @@ def test_starts_without_a_submission_are_counted(path: Path, lines: list[bytes],
 
 
 def test_a_newer_version_is_refused_with_the_way_out(path: Path, lines: list[bytes]) -> None:
-    path.write_bytes(lines[0].replace(b'"version": 2', b'"version": 3'))
-    with pytest.raises(TraceFormatError, match=r"line 1: version 3 of the format.*up to 2: upgrade"):
+    path.write_bytes(lines[0].replace(b'"version": 3', b'"version": 4'))
+    with pytest.raises(TraceFormatError, match=r"line 1: version 4 of the format.*up to 3: upgrade"):
         read_trace(path)
 
 
 def test_a_file_of_version_1_is_read(path: Path, lines: list[bytes], events: Sequence[Event]) -> None:
-    older = [lines[0].replace(b'"version": 2', b'"version": 1')]
+    older = [lines[0].replace(b'"version": 3', b'"version": 1')]
     for line in lines[1:]:
         record = json.loads(line)
         for added in ("parent", "since_s", "learns"):
@@ -93,6 +93,14 @@ def test_a_file_of_version_1_is_read(path: Path, lines: list[bytes], events: Seq
     path.write_bytes(b"".join(older))
     trace = read_trace(path)
     assert trace.header.version == 1
+    assert trace.events == tuple(events)
+
+
+def test_a_file_of_version_2_is_read(path: Path, lines: list[bytes], events: Sequence[Event]) -> None:
+    """Without shared cores, its lines are those of this version."""
+    path.write_bytes(lines[0].replace(b'"version": 3', b'"version": 2') + b"".join(lines[1:]))
+    trace = read_trace(path)
+    assert trace.header.version == 2
     assert trace.events == tuple(events)
 
 

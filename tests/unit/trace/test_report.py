@@ -32,6 +32,14 @@ def test_the_report_is_as_expected(summary: Summary) -> None:
     assert render(summary, policy="paper", notes=["made by hand"]) == EXPECTED.read_text()
 
 
+def test_changes_of_cores_are_told_where_there_were_some(topology: Topology, resized_events: Sequence[Event]) -> None:
+    summary = Summary(topology)
+    summary.add_all(resized_events)
+    lines = [line for line in render(summary).splitlines() if line.startswith("resizing")]
+    changes = "3 changes of cores in 1 of 1 calls, suspended for 4.00 s in all"
+    assert lines == [f"resizing: agent:run_tests: {changes}", f"resizing: all: {changes}, which counts to ACT"]
+
+
 def test_an_empty_run_has_a_report(topology: Topology) -> None:
     text = render(Summary(topology))
     assert text.startswith("0 actions in 0 s\n")

@@ -27,9 +27,9 @@ def through_lines(topology: Topology, events: Iterable[Event]) -> list[object]:
 
 
 def test_every_event_comes_back_as_it_was(
-    topology: Topology, events: Sequence[Event], later_events: Sequence[Event]
+    topology: Topology, events: Sequence[Event], later_events: Sequence[Event], resized_events: Sequence[Event]
 ) -> None:
-    every = [*events, *later_events]
+    every = [*events, *later_events, *resized_events]
     assert {type(event) for event in every} == set(Event.__args__)
     assert through_lines(topology, every) == every
 
@@ -62,6 +62,17 @@ def test_a_fraction_of_a_core_is_fixed_and_told(topology: Topology) -> None:
     line = json.loads(EventEncoder(topology).line(started))
     assert line["grant"] == {"cpu": 500}
     assert line["cores"] == 0.5
+
+
+def test_a_line_says_nothing_of_shared_cores_where_none_are(
+    topology: Topology, events: Sequence[Event], resized_events: Sequence[Event]
+) -> None:
+    words = {"preemptible", "resizable", "suspended_s", "switches"}
+    encoder = EventEncoder(topology)
+    assert not any(words & json.loads(encoder.line(event)).keys() for event in events)
+    submitted, *_, ended, _ = (json.loads(encoder.line(event)) for event in resized_events)
+    assert (submitted["preemptible"], submitted["resizable"]) == (True, True)
+    assert (ended["suspended_s"], ended["switches"]) == (4.0, 3)
 
 
 def test_a_speedup_is_written_at_the_options(topology: Topology, tests_demand: Demand) -> None:
@@ -124,22 +135,21 @@ amounts = st.floats(min_value=-1e9, max_value=1e9)
 
 
 @given(
-    at_s=amounts, measured=st.lists(st.floats(), min_size=5, max_size=5), text=st.text(max_size=64),
+    at_s=amounts, measured=st.lists(st.floats(), min_size=6, max_size=6), text=st.text(max_size=64),
     outcome=st.sampled_from(Outcome), error=st.none() | st.text(),
 )  # fmt: skip
 def test_any_measurement_survives(
     at_s: float, measured: list[float], text: str, outcome: Outcome, error: str | None
 ) -> None:
-    action = FinishedAction(1, text, text, None, outcome, error, at_s, *measured)
+    action = FinishedAction(1, text, text, None, outcome, error, at_s, *measured[:5], suspended_s=measured[5])
     (event,) = through_lines(Topology([]), [ActionEnded(at_s, action)])
     assert isinstance(event, ActionEnded)
     assert (event.action.name, event.action.key, event.action.error) == (text, text, error)
     assert event.action.outcome is outcome
     assert event.at_s == pytest.approx(at_s, abs=1e-6)
     read = event.action
-    for value, before in zip(
-        (read.queueing_s, read.execution_s, read.overhead_s, read.cpu_s, read.cores), measured, strict=True
-    ):
+    values = (read.queueing_s, read.execution_s, read.overhead_s, read.cpu_s, read.cores, read.suspended_s)
+    for value, before in zip(values, measured, strict=True):
         assert value == pytest.approx(before, abs=1e-6) if math.isfinite(before) else math.isnan(value)
 
 
@@ -160,6 +170,7 @@ def test_header_and_footer_come_back(topology: Topology) -> None:
         (b'{"type": "returned", "at_s": 1e999, "id": 1}', "'at_s' takes a time in seconds"),
         (b'{"type": "returned", "at_s": 1, "id": true}', "'id' takes an integer"),
         (b'{"type": "returned", "at_s": 1, "id": 1%s}' % (b"0" * 400), "'id' takes an integer"),
+        (b'{"type": "resized", "at_s": 1, "id": 1}', "'units' is missing"),
         (b'{"type": "opened", "at_s": 1, "id": 1, "group": 5, "waited_s": 0, "reserved": 0}', "'group' takes a string"),
         (b"\xff\xfe", "not JSON"),
         (b"[" * 100_000, "not JSON"),

@@ -15,6 +15,7 @@ from arl_tangram.model.events import (
     ActionDeferred,
     ActionEnded,
     ActionLent,
+    ActionResized,
     ActionResumed,
     ActionStarted,
     ActionSubmitted,
@@ -77,6 +78,8 @@ def demands(draw: st.DrawFn) -> Demand:
         reserved=draw(st.sampled_from([0, 1000])),
         milli_cores=sum(fixed.get(node.cpu, 0) for node in TOPOLOGY.nodes),
         node=draw(nodes),
+        preemptible=draw(st.booleans()),
+        resizable=draw(st.booleans()),
     )
 
 
@@ -96,9 +99,13 @@ def calls(draw: st.DrawFn, id_: int) -> list[Event]:
         if started:
             granted = draw(st.sampled_from(demand.options)) if demand.options else demand.reserved
             events.append(ActionStarted(at_s, RunningAction(pending, at_s, granted, draw(instants))))
+            events += [ActionResized(at_s, id_, units) for units in draw(st.lists(units, max_size=3))]
         measured = draw(st.lists(instants, min_size=6, max_size=6))
         outcome, error = draw(st.sampled_from(Outcome)), draw(st.none() | texts)
-        ended = FinishedAction(id_, demand.name, key, trajectory, outcome, error, *measured, draw(nodes))
+        suspended_s, switches = draw(instants), draw(st.integers(0, 1000))
+        ended = FinishedAction(
+            id_, demand.name, key, trajectory, outcome, error, *measured, draw(nodes), suspended_s, switches
+        )
         events.append(ActionEnded(at_s, ended))
         if started:
             events.append(UnitsReturned(at_s, id_))

@@ -66,6 +66,45 @@ def test_core_seconds_run_until_the_units_are_returned(summary: Summary) -> None
     assert dimension(figures, "memory").held_unit_s == 4.0
 
 
+def test_core_seconds_follow_the_cores_of_a_call_that_is_resized(
+    topology: Topology, resized_events: Sequence[Event]
+) -> None:
+    summary = Summary(topology)
+    for number, held in enumerate((0.0, 0.0, 4.0, 5.0, 5.0, 7.5, 8.0)):
+        summary.add(resized_events[number])
+        figures = summary.figures()
+        assert figures.total.core_s == held
+        assert dimension(figures, "cpu").held_unit_s == held
+    assert dimension(figures, "memory").held_unit_s == 10.0
+    assert not summary._holding._resizing.shares
+
+
+def test_what_a_call_was_suspended_for_counts_to_its_completion_time(
+    topology: Topology, resized_events: Sequence[Event]
+) -> None:
+    summary = Summary(topology)
+    summary.add(TrajectoryOpened(100.0, 7, None, 2.0, 0))
+    for event in resized_events:
+        in_trajectory = isinstance(event, ActionEnded)
+        summary.add(event._replace(action=event.action._replace(trajectory=7)) if in_trajectory else event)
+    figures = summary.figures()
+    assert (figures.total.act_mean_s, figures.total.overhead_share) == (9.5, 0.5 / 5.5)
+    assert (figures.total.resized, figures.total.switches, figures.total.suspended_s) == (1, 3, 4.0)
+    assert figures.total.act_p99_s == pytest.approx(9.5, rel=0.01)
+    assert figures.admitted_act_mean_s == 11.5
+    assert figures.admitted_act_p99_s == pytest.approx(11.5, rel=0.01)
+
+
+def test_a_change_of_cores_of_a_call_that_does_not_run_is_left_out(
+    topology: Topology, resized_events: Sequence[Event]
+) -> None:
+    summary = Summary(topology)
+    for event in (*resized_events, *resized_events[2:5]):
+        summary.add(event)
+    assert summary.figures(200.0).total.core_s == 8.0
+    assert not summary._holding._resizing.shares
+
+
 def test_a_rate_is_held_for_its_window(summary: Summary) -> None:
     calls = dimension(summary.figures(), "quota:search/calls")  # granted at 102.5; the last event is at 112
     assert calls.held_unit_s == 9.5

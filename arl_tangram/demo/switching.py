@@ -1,0 +1,36 @@
+"""How long one change of the cores of a running action takes here."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from arl_tangram.managers.manager import CpuPool
+from arl_tangram.model.quantities import MILLI
+
+_CHANGES = 20
+
+
+async def time_switches(pool: CpuPool) -> float:
+    """Return the median of some changes of the cores of a sandbox that does nothing, until each is in effect.
+
+    Raises:
+        ConfigurationError: the pool has nothing to offer here.
+    """
+    manager = pool.manager()
+    await manager.prepare()
+    try:
+        await manager.start()
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        lease = manager.lease(MILLI, box)
+        await lease.applied()
+        seconds: list[float] = []
+        for turn in range(_CHANGES):
+            began_s = time.perf_counter()
+            lease.resize(MILLI * (turn % 2))
+            await lease.applied()
+            seconds.append(time.perf_counter() - began_s)
+        lease.release()
+        return median(seconds)
+    finally:
+        await manager.aclose()
