@@ -10,6 +10,7 @@ import pytest
 import arl_tangram as tangram
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.integrations.ray import sharing
+from arl_tangram.integrations.ray.node.offering import managers_of
 from arl_tangram.integrations.ray.placing import Node
 from arl_tangram.integrations.ray.sharing import connect, share
 from arl_tangram.managers.manager import CpuPool
@@ -21,6 +22,10 @@ def pools() -> tangram.Tangram:
 
 def quotas() -> tangram.Tangram:
     return tangram.Tangram(tangram.Quota("a", concurrency=1))
+
+
+def resizing() -> tangram.Tangram:
+    return tangram.Tangram(tangram.LocalPool(share="resize"))
 
 
 def local() -> Sequence[CpuPool]:
@@ -49,6 +54,9 @@ def test_what_is_possible_is_taken() -> None:
         (lambda: share_(pools()), r"share\(\) takes a function that returns a Tangram, not <"),
         (lambda: share_(local), r"share\(\) takes a function that returns a Tangram, not <"),
         (lambda: share_(pools, nodes=[Node("a", local)]), "the factory declares none"),
+        (lambda: share_(resizing), r"share\(\): LocalPool\(share=\) is for a runtime of one process"),
+        (lambda: connect_(expect=resizing), r"connect\(expect=\): LocalPool\(share=\) is for a runtime of one process"),
+        (lambda: managers_of("a", [tangram.LocalPool(share="resize")]), r"node 'a': LocalPool\(share=\) is for"),
         (lambda: share_(quotas, nodes=Node("a", local)), r"share\(nodes=\) takes a list of Node, not Node\("),
         (lambda: share_(quotas, nodes=[local]), r"share\(nodes=\) takes a list of Node, not \["),
         (lambda: share_(quotas, nodes=[]), "one or more nodes"),
@@ -68,6 +76,9 @@ def test_what_is_possible_is_taken() -> None:
         "no function",
         "a list",
         "pools twice",
+        "shared while they run",
+        "expected to be",
+        "shared on a node",
         "one node",
         "no nodes",
         "empty",
