@@ -15,6 +15,7 @@ from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
+from arl_tangram.scheduling.decisions import Decisions
 
 _EARLY_S = 0.001
 _logger = logging.getLogger(__name__)
@@ -251,17 +252,8 @@ class Dispatcher:
         except Exception as error:
             self._fail_all(error)
             raise
-        if decisions.refused is not None:
-            _logger.error(
-                "the policy %s was refused: %s; from now on, whoever fits starts in order, with its least units",
-                self.core.policy.name,
-                decisions.refused,
-            )
-        if decisions.refused_share is not None:
-            _logger.error(
-                "the policy of shared cores was refused: %s; from now on they are shared equally",
-                decisions.refused_share,
-            )
+        if decisions.refused is not None or decisions.refused_share is not None:
+            self._log_refusal(decisions)
         if self.on_resized is not None:
             for resized in decisions.resized:  # first: whoever expires may give its caller cores back at once
                 self.on_resized(resized)
@@ -282,6 +274,19 @@ class Dispatcher:
             self._wake()
         self.gpus.tell_clear()
         self._arm()
+
+    def _log_refusal(self, decisions: Decisions) -> None:
+        if decisions.refused is not None:
+            _logger.error(
+                "the policy %s was refused: %s; from now on, whoever fits starts in order, with its least units",
+                self.core.policy.name,
+                decisions.refused,
+            )
+        if decisions.refused_share is not None:
+            _logger.error(
+                "the policy of shared cores was refused: %s; from now on they are shared equally",
+                decisions.refused_share,
+            )
 
     def _arm(self) -> None:
         """Set the timer for the next moment at which something may change by time alone."""

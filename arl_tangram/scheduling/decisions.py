@@ -29,7 +29,8 @@ class Decisions:
     """
 
     __slots__ = (
-        "evicted", "expired", "impossible", "more", "opened", "refused", "refused_share", "resized", "resumed", "started",
+        "evicted", "expired", "impossible", "more", "opened", "refused", "refused_share", "resized", "resumed",
+        "started",
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -74,6 +74,12 @@ async def page(address: str) -> bytes:
     return address.encode()
 
 
+@tangram.action(cpu=tangram.Elastic(1, 8, resizable=True), preemptible=False)
+async def build() -> int:
+    assert_type(tangram.current_allocation().max_units, int)
+    return tangram.current_allocation().max_units
+
+
 @tangram.action()
 async def nothing() -> None: ...
 
@@ -138,6 +144,8 @@ async def attributes() -> None:
     assert_type(await page.with_options(idempotent=True, retries=3, retry_on=OSError)("a"), bytes)
     page.with_options(retries="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     run_tests.with_options(timeout="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await build.with_options(preemptible=True)(), int)
+    build.with_options(preemptible="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     run_tests.with_options(cores=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 

@@ -93,6 +93,8 @@ def test_a_copy_with_other_options_leaves_the_original_alone() -> None:
     assert copy.body is add.body
     assert copy.with_options(timeout=None).spec.timeout is None
     assert copy.with_options(timeout=None).spec.queue_timeout == 0.5
+    assert add.spec.preemptible
+    assert not copy.with_options(preemptible=False).with_options(priority=1).spec.preemptible
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,7 @@ def test_a_copy_with_other_options_leaves_the_original_alone() -> None:
         {"queue_timeout": -0.1},
         {"priority": 0.5},
         {"priority": None},
+        {"preemptible": None},
         {"cpu": 2},
         {"timout": 5},
     ],
@@ -258,6 +261,12 @@ class CallableThing:
         ({"duration_s": 0}, coroutine, "duration_s"),
         ({"duration_s": math.nan}, coroutine, "duration_s"),
         ({"key": "size"}, coroutine, "key"),
+        ({"preemptible": 1}, coroutine, "preemptible= takes True or False, not 1"),
+        ({"cpu": Elastic(1, 4, resizable=True)}, shout.body, "resizable=True.*async def"),
+        ({"cpu": Elastic(1, 4, resizable=True), "isolate": "process"}, shout.body, "resizable=True.*async def"),
+        ({"gpu": Elastic(1, 4, resizable=True), "isolate": "process"}, shout.body, "gpu=.*only cores"),
+        ({"cpu": Elastic(1, 4, resizable=True), "service": "judge"}, coroutine, "beside service="),
+        ({"memory_gib": Elastic(1, 4, resizable=True)}, coroutine, "memory_gib"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -270,6 +279,14 @@ def test_a_wrong_declaration_is_refused(options: dict[str, Any], body: Any, says
 def test_a_declaration_names_the_function_and_what_was_asked() -> None:
     with pytest.raises(DefinitionError, match=r"test_action:coroutine.*-1"):
         tangram.action(cpu=-1)(coroutine)
+
+
+@pytest.mark.parametrize("make", [Elastic, Elastic.of])
+def test_whether_cores_may_change_is_said_by_true_or_false(make: Any) -> None:
+    assert make(1, 4, resizable=True).resizable
+    assert not make(1, 4).resizable
+    with pytest.raises(DefinitionError, match=r"resizable=\) takes True or False, not 'yes'"):
+        make(1, 4, resizable="yes")
 
 
 @pytest.mark.parametrize(

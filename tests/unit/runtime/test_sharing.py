@@ -51,7 +51,7 @@ def box() -> FakeSandbox:
 
 
 async def work(for_s: float) -> float:
-    """Run one command after the other; while it is suspended, the one that has begun goes on, and the next one waits."""
+    """Run one command after the other; when it is suspended, the one that has begun goes on, and the next one waits."""
     for _ in range(round(for_s / STEP_S)):
         await box().exec(["step"])
         await asyncio.sleep(STEP_S)
