@@ -187,7 +187,8 @@ class TestRuns:
 
     def test_every_contender_runs_on_every_size(self) -> None:
         told: list[tuple[int, str]] = []
-        workload, _ = workload_of([recorded((0, 1), (1, 0.02), (2, 4), span_s=8)] * 6)
+        long, short = recorded((0, 20), span_s=20), recorded((0.5, 0.05), (1, 0.05), (2, 0.05), span_s=4)
+        workload, _ = workload_of([long] * 3 + [short] * 6)
         rows = runs.measure(workload, [1, 2], lambda cores, contender: told.append((cores, contender)))
         contenders = [RESERVED, IN_ORDER, FREE, SIZE_AWARE]
         assert told == [(row.cores, row.contender) for row in rows] == [(n, c) for n in (1, 2) for c in contenders]
