@@ -54,7 +54,7 @@ async def test_containers_are_created_for_cores_that_are_online(tmp_path: Path) 
         online = tmp_path / "cpuset.cpus.effective"
         online.write_text("0-1\n")
         node._builder.available = AvailableCores(online)
-        node.lease(1000, None, again=False)
+        node.lease(1000, None, again=False, most=0)
         assert node._idle_config()["CpusetCpus"] == "0,1"
         online.write_text("1\n")
         assert node._idle_config()["CpusetCpus"] == "1", "0 is in use, and cannot be asked for"
