@@ -172,8 +172,8 @@ class SharedCores:
 
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""
-        if self._queue.log or self._queue.touched:
-            this.decisions.more = True  # who has joined or left since is looked at in the next call
+        if self._queue.log or self._queue.touched or any(room.changed for room in self._rooms.values()):
+            this.decisions.more = True  # who has joined, left or started since is looked at in the next call
         if this.decisions.more:
             return
         for room in self._rooms.values():
@@ -287,4 +287,3 @@ class SharedCores:
         for room in self._rooms.values():
             room.rank_all()
             room.changed = True
-            room.look_again_s = this.now_s + _SOON_S
