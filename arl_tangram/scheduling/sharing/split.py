@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
-from math import inf, log
+from math import log
 from typing import NamedTuple
 
 from arl_tangram.model.sharing import Sharer
+from arl_tangram.scheduling.relative import LONGEST_S
 
 _CURVES = 4096
 _PRICE = 2.0
-"""Of a core, for what keeps its size for good: in the time of so many of those that share each core. Found by trying."""
+"""Of a core, for what keeps its size for good, in the time of so many of those that share each core: found by trying."""
 _ON_HULL = 1 - 1e-6
 """What is this near to the hull is a corner of it, so that steps stay small where a speed-up is linear."""
 
@@ -99,7 +100,7 @@ def _use(sharers: Sequence[Sharer], shares: list[int], left: int) -> None:
 def curve_of(sizes: tuple[int, ...], rates: tuple[float, ...], begun: bool = False) -> Curve:
     """Return how a sharer gains, from its first size on if it has `begun`, else from none.
 
-    Rates that are not above 0, not finite, or fall, count as the one before them.
+    Rates that are absurd, no numbers, or fall, count as the one before them, and the first one as 1.
     """
     rates = _cleaned(rates)
     corners: list[int] = []
@@ -131,9 +132,9 @@ def _for_good(
 
 
 def _cleaned(rates: tuple[float, ...]) -> tuple[float, ...]:
-    """Return rates that are finite, above 0, and do not fall."""
+    """Return rates that are neither absurd nor fall."""
     cleaned: list[float] = []
     for rate in rates:
-        before = cleaned[-1] if cleaned else 0.0
-        cleaned.append(rate if before <= rate < inf and rate > 0 else before or 1.0)
+        before = cleaned[-1] if cleaned else 1 / LONGEST_S
+        cleaned.append(rate if before <= rate <= LONGEST_S else cleaned[-1] if cleaned else 1.0)
     return tuple(cleaned)
