@@ -22,7 +22,7 @@ from arl_tangram.scheduling.relative import LONGEST_S
 
 _CURVES = 4096
 _PRICE = 2.0
-"""Of a core, for what keeps its size for good, in the time of so many of those that share each core: found by trying."""
+"""Of a core, for what keeps its size for good, in the time of so many of those that share each core; found by trial."""
 _ON_HULL = 1 - 1e-6
 """What is this near to the hull is a corner of it, so that steps stay small where a speed-up is linear."""
 

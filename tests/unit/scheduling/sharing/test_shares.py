@@ -147,8 +147,8 @@ def test_no_core_is_idle_that_makes_somebody_faster(policy: SharePolicy, given_:
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_a_policy_is_fast(policy: SharePolicy) -> None:
     many = [scaling(0.5 + 0.001 * at, (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)) for at in range(512)]
-    assert _seconds(policy, many[:64], 64) < 0.002
-    assert _seconds(policy, many, 256) < 0.015
+    assert _seconds(policy, many[:64], 64) < 0.001
+    assert _seconds(policy, many, 256) < 0.005
 
 
 def _seconds(policy: SharePolicy, given_: list[Given], cores: int) -> float:
