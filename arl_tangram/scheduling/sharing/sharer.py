@@ -109,6 +109,11 @@ class CoreSharer:
         self.away = False
 
     @property
+    def resizable(self) -> bool:
+        """See `Sharer`."""
+        return self.action.demand.resizable
+
+    @property
     def remaining_s(self) -> float:
         """See `Sharer`."""
         return self._remaining.remaining_s(self.attained_s)
