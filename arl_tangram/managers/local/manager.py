@@ -226,19 +226,15 @@ class LocalManager:
         env = {**inherited(os.environ), "HOME": folders.home, "TMPDIR": folders.tmp, SANDBOX_VARIABLE: sandbox_id}
         entrances = group.entrances if group is not None else ()
         channel = Channel(site.isolation.argv(folders), env=env, entrances=entrances)
-        limits = Limits(
-            group,
-            pin=lambda core_ids: commands.pin(core_ids),  # noqa: PLW0108 - they come later
-            idle_cores=lambda: self._cores.core_ids,
-        )
         commands = Commands(
             channel,
             sandbox_id=sandbox_id,
             force=partial(force, group, channel.pid),
             destroy=partial(destroy, group, sandbox_id, channel.pid, lambda: not channel.exited.done()),
-            rush=limits.rush,
+            rush=lambda: limits.rush(),  # noqa: PLW0108 - they come later
             limiter=self._kills,
         )
+        limits = Limits(group, pin=commands.pin, idle_cores=lambda: self._cores.core_ids)
         sandbox = LocalSandbox(
             sandbox_id,
             folders=folders,

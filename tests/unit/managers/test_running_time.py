@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_cancelling_ends_a_wait_and_not_what_it_waits_for(stopped: bool) -> None
         clock, future = RunningTime(), asyncio.get_running_loop().create_future()
         if stopped:
             clock.stop()
-        waiting = [asyncio.create_task(clock.wait(future, 9.0))]
+        waiting: list[asyncio.Task[Any]] = [asyncio.create_task(clock.wait(future, 9.0))]
         if stopped:
             waiting.append(asyncio.create_task(clock.until_running()))
         await asyncio.sleep(1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, plant, processes, quota_us_of
+from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, lift_quota, plant, processes, quota_us_of
 from arl_tangram.managers.host.hierarchy import Hierarchy
 
 V2_NAMES = ("cpu", "cpuset", "memory", "pids", "freezer")
@@ -123,3 +123,12 @@ def test_processes_that_are_not_visible_here_are_not_listed(tmp_path: Path) -> N
     """The kernel lists them as 0; a signal to 0 would end our own group."""
     (tmp_path / "cgroup.procs").write_text("0\n17\n0\n")
     assert processes(tmp_path) == [17]
+
+
+@pytest.mark.parametrize(("version", "name", "none"), [(1, "cpu.cfs_quota_us", "-1"), (2, "cpu.max", "max")])
+def test_a_quota_is_lifted_where_there_is_one(tmp_path: Path, version: int, name: str, none: str) -> None:
+    lift_quota(version, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).write_text("1000")
+    lift_quota(version, tmp_path)
+    assert (tmp_path / name).read_text() == none

@@ -17,6 +17,8 @@ class Group(SandboxGroup):
     """Cgroups that take down what is written into them, or refuse it."""
 
     __slots__ = ("refuses", "written")
+    refuses: bool
+    written: list[object]
 
     def __init__(self, *controllers: str) -> None:
         super().__init__(2, {name: EVERY[name] for name in controllers or EVERY})

@@ -68,3 +68,14 @@ async def test_it_must_be_started() -> None:
     with pytest.raises(UsageError, match=r"before start\(\)"):
         await manager.create_sandbox(image=None, memory_bytes=0)
     await manager.aclose()
+
+
+@pytest.mark.parametrize("share", ["sized", True, 1, object(), type])
+def test_wrong_share(share: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"LocalPool\(share=\)"):
+        LocalPool(share=share)  # type: ignore[arg-type]
+
+
+def test_cores_are_shared_only_where_that_is_asked() -> None:
+    assert LocalPool().share is None
+    assert LocalPool(share="resize").share == "resize"
