@@ -45,6 +45,16 @@ async def ended(*tasks: asyncio.Task[ExecResult]) -> list[ExecResult | BaseExcep
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def until_still(text: str) -> None:
+    """Wait until processes have hardly run for a second: by a daemon, they are suspended a moment later."""
+    async with asyncio.timeout(60):
+        while True:
+            before_s = cpu_s(text)
+            await asyncio.sleep(1.0)
+            if cpu_s(text) - before_s < 0.1:
+                return
+
+
 async def still_waits(task: asyncio.Task[object]) -> bool:
     done, _ = await asyncio.wait([task], timeout=0.2)
     return not done
@@ -134,11 +144,8 @@ class ResizingContract:
         running = asyncio.create_task(sandbox.exec(busy(mine, 4)))
         await until_there_is(mine)
         lease.resize(0)
-        await lease.applied()
-        await asyncio.sleep(0.2)  # as long as one period of its quota, and one to be sure
+        await until_still(mine)
         before_s = cpu_s(mine)
-        await asyncio.sleep(1.0)
-        assert cpu_s(mine) - before_s < 0.1
         lease.resize(1000)
         async with asyncio.timeout(60):
             while cpu_s(mine) - before_s < 0.2:  # noqa: ASYNC110 - nothing tells of the progress of a loop
@@ -280,10 +287,7 @@ class ResizingContract:
         await ended(running[0])
         assert time.monotonic() - began_s < self.at_once_s
         assert not processes(first)
-        await asyncio.sleep(0.2)
-        before_s = cpu_s(second)
-        await asyncio.sleep(0.5)
-        assert cpu_s(second) - before_s < 0.1, "the other one is suspended as before"
+        await until_still(second)  # which is suspended as before
         running[1].cancel()
         await ended(running[1])
         lease.resize(1000)

@@ -35,9 +35,6 @@ from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.model.quantities import MILLI
 
 FILE_THREADS = 8
-# What one change of a running container's cores takes: some writes, and the caches of other cores; or an update.
-DIRECT_SWITCH_S = 0.0002
-UPDATE_SWITCH_S = 0.02
 
 
 class Builder:
@@ -93,13 +90,6 @@ class Builder:
         self._probing = asyncio.Lock()
         self.probe: Probe | None = None
         self.available: AvailableCores | None = None
-
-    @property
-    def switch_s(self) -> float:
-        """Seconds that one change of the cores of a running container takes, about."""
-        if self.probe is None:
-            return DIRECT_SWITCH_S if self._settings.grants == "direct" else UPDATE_SWITCH_S
-        return DIRECT_SWITCH_S if self.probe.is_direct else UPDATE_SWITCH_S
 
     async def build(
         self,

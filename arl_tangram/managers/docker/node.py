@@ -24,7 +24,7 @@ from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.leases import Leases
 from arl_tangram.managers.docker.leftovers import remove_leftovers, remove_own
 from arl_tangram.managers.docker.offer import offer
-from arl_tangram.managers.docker.probe import is_this_machine
+from arl_tangram.managers.docker.probe import is_this_machine, switch_s
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.tenants import Tenants
 from arl_tangram.managers.docker.warm import WarmPool
@@ -292,8 +292,8 @@ class DockerNode:
 
     @property
     def switch_s(self) -> float:
-        """Seconds that one change of the cores of a running action takes; the longer time while that is not known."""
-        return self._builder.switch_s
+        """Seconds that one change of the cores of a running action takes, about."""
+        return switch_s(self._builder.probe, self._settings.grants)
 
     def _tell_cores(self, count: int) -> None:
         if self._tell_capacity is not None:

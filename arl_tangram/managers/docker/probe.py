@@ -10,10 +10,14 @@ from pathlib import Path
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, Allotment
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo
 from arl_tangram.managers.docker.api_limits import Updater
+from arl_tangram.managers.docker.declared import Grants
 from arl_tangram.managers.docker.group import NoGroupError, check_writable, find_group
 from arl_tangram.managers.host.cgroup import PERIOD_US, SandboxGroup, cpulist
 from arl_tangram.managers.host.machine import Machine
 
+# What one change of a running container's cores takes: some writes, and the caches of other cores; or an update.
+DIRECT_SWITCH_S = 0.0002
+UPDATE_SWITCH_S = 0.02
 PROBE_QUOTA_US = IDLE_QUOTA_US + 340  # a number that is there only if the daemon wrote it where we read
 
 
@@ -90,6 +94,12 @@ def _probe_written(group: SandboxGroup, reason: str, core_ids: Sequence[int]) ->
 
 async def _update(engine: Updater, container_id: str, quota_us: int, core_ids: Sequence[int]) -> None:
     await engine.update(container_id, quota_us=quota_us, period_us=PERIOD_US, cpus=cpulist(core_ids))
+
+
+def switch_s(probe: Probe | None, grants: Grants) -> float:
+    """Return the seconds that one change of a running container's cores takes; the longer time if that is not known."""
+    is_direct = grants == "direct" if probe is None else probe.is_direct
+    return DIRECT_SWITCH_S if is_direct else UPDATE_SWITCH_S
 
 
 def is_this_machine(url: str, info: EngineInfo) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from arl_tangram.errors import AllocationError
 from arl_tangram.managers.docker import DockerPool
 from arl_tangram.managers.docker.available import AvailableCores
 from arl_tangram.managers.docker.manager import DockerManager
@@ -54,12 +55,26 @@ async def test_containers_are_created_for_cores_that_are_online(tmp_path: Path) 
         online = tmp_path / "cpuset.cpus.effective"
         online.write_text("0-1\n")
         node._builder.available = AvailableCores(online)
-        node.lease(1000, None, again=False)
+        node.lease(1000, None, again=False, most=0)
         assert node._idle_config()["CpusetCpus"] == "0,1"
         online.write_text("1\n")
         assert node._idle_config()["CpusetCpus"] == "1", "0 is in use, and cannot be asked for"
         online.write_text("0-1\n")
         assert node._idle_config()["CpusetCpus"] == "0,1"
+
+
+async def test_a_running_action_grows_only_into_cores_that_are_online(tmp_path: Path) -> None:
+    async with started() as (_, _, node):
+        online = tmp_path / "cpuset.cpus.effective"
+        online.write_text("0-1\n")
+        node._builder.available = AvailableCores(online)
+        lease = node.lease(1000, None, again=False, most=2000)
+        online.write_text("0\n")
+        with pytest.raises(AllocationError, match="went offline before they could be given"):
+            lease.resize(2000)
+        online.write_text("0-1\n")
+        lease.resize(2000)
+        assert lease.core_ids == (0, 1)
 
 
 async def test_how_long_the_daemon_took_is_told() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, EngineVersion, read_info
-from arl_tangram.managers.docker.probe import Probe, host_cores, is_this_machine, probe_direct
+from arl_tangram.managers.docker.probe import Probe, host_cores, is_this_machine, probe_direct, switch_s
+from arl_tangram.managers.host.cgroup import SandboxGroup
 from arl_tangram.managers.host.machine import Machine
 
 ID = "4f1c" * 16
@@ -152,3 +153,9 @@ def test_a_socket_that_leads_to_another_machine_is_not_this_one() -> None:
     assert is_this_machine("unix:///var/run/docker.sock", info(here))
     assert not is_this_machine("unix:///var/run/docker.sock", info("docker-desktop"))
     assert not is_this_machine("tcp://127.0.0.1:2376", info(here))
+
+
+def test_what_a_change_of_cores_takes_is_the_longer_time_until_it_is_known() -> None:
+    assert [switch_s(None, grants) for grants in ("auto", "api", "direct")] == [0.02, 0.02, 0.0002]
+    assert switch_s(Probe(None, "no"), "auto") == 0.02
+    assert switch_s(Probe(SandboxGroup(2, {}), "yes"), "auto") == 0.0002
