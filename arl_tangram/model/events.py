@@ -78,11 +78,16 @@ class TrajectoryClosed(NamedTuple):
 
 
 class PolicyRefused(NamedTuple):
-    """The policy failed or planned what is not possible; whoever fits now starts in order, with its least units."""
+    """A policy failed or planned what is not possible: it is not asked again.
+
+    Whoever fits starts in order from then on, with its least units; or, if it was the one by which running actions
+    share cores (`shares`), they share them equally.
+    """
 
     at_s: float
     policy: str
     reason: str
+    shares: bool = False
 
 
 class ActionLent(NamedTuple):

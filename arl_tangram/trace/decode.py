@@ -176,7 +176,10 @@ class EventDecoder:
             ),
             "opened": self._opened,
             "refused": lambda fields: PolicyRefused(
-                fields.instant("at_s"), fields.text("policy"), fields.text("reason")
+                fields.instant("at_s"),
+                fields.text("policy"),
+                fields.text("reason"),
+                fields.has("shares") and fields.flag("shares"),
             ),
             "closed": lambda fields: TrajectoryClosed(fields.instant("at_s"), fields.integer("id")),
             "capacity": lambda fields: CapacityChanged(

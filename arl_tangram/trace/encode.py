@@ -127,7 +127,8 @@ class EventEncoder:
             case Paused():
                 line = f'{_begin(event)},"paused":{"true" if event.paused else "false"}}}\n'
             case PolicyRefused():
-                line = f'{_begin(event)},"policy":{_text(event.policy)},"reason":{_text(event.reason)}}}\n'
+                shares = ',"shares":true' if event.shares else ""
+                line = f'{_begin(event)},"policy":{_text(event.policy)},"reason":{_text(event.reason)}{shares}}}\n'
             case _:
                 assert_never(event)
         return line

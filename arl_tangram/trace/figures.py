@@ -138,6 +138,7 @@ class Figures:
         trajectories: how trajectories were admitted.
         holding: calls that have not returned their units yet.
         refused: why the policy was not asked any more from some time on, with that time; None if it always was.
+        refused_share: the same of the policy by which running actions share cores.
         pauses: how often the runtime was paused.
         paused_s: for how long, in all.
         services: one entry per service of a pool of GPUs that was used.
@@ -152,6 +153,7 @@ class Figures:
     trajectories: TrajectoryFigures
     holding: int
     refused: str | None = None
+    refused_share: str | None = None
     pauses: int = 0
     paused_s: float = 0.0
     services: tuple[ServiceFigures, ...] = ()

@@ -24,7 +24,7 @@ resumed        id, units (that it has again)
 settled        id, dimension, units (of a rate or a budget, instead of what it counted for before)
 opened         id, group, waited_s, reserved, held {dimension: units}
 closed         id
-refused        policy, reason
+refused        policy, reason, shares (true, only of the policy by which running actions share cores)
 capacity       dimension, capacity (from now on)
 evicted        service, dop, first (it leaves `dop` GPUs, from that number on)
 restored       service, dop, first, took_s (it can be used there; the restore took so long)

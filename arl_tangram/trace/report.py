@@ -85,9 +85,14 @@ def _note(note: str) -> list[str]:
 
 
 def _refusal(figures: Figures) -> list[str]:
-    if figures.refused is None:
-        return []
-    return [f"policy {_printable(figures.refused)}", "since then, whoever fits starts in order, with its least units"]
+    lines: list[str] = []
+    if figures.refused is not None:
+        lines.append(f"policy {_printable(figures.refused)}")
+        lines.append("since then, whoever fits starts in order, with its least units")
+    if figures.refused_share is not None:
+        lines.append(f"policy of shared cores {_printable(figures.refused_share)}")
+        lines.append("since then, running actions share cores equally")
+    return lines
 
 
 def _pauses(figures: Figures) -> list[str]:

@@ -70,7 +70,7 @@ class Summary:
         self._uncharged: dict[int, float] = {}
         self._charged_s = 0.0
         self._charged = Histogram()
-        self._refused: PolicyRefused | None = None
+        self._refused: dict[bool, PolicyRefused] = {}  # by whether it is about shared cores
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             ActionStarted: self._started,
             ActionEnded: self._ended,
@@ -146,7 +146,8 @@ class Summary:
                 waited_p99_s=self._waits.quantile(0.99),
             ),
             holding=len(self._holding),
-            refused=self._why_refused(),
+            refused=self._why_refused(shares=False),
+            refused_share=self._why_refused(shares=True),
             pauses=self._pauses,
             paused_s=self._paused_s
             + (0.0 if self._paused_since_s is None else max(0.0, until_s - self._paused_since_s)),
@@ -195,13 +196,14 @@ class Summary:
             self._paused_since_s = event.at_s
 
     def _policy_refused(self, event: PolicyRefused) -> None:
-        self._refused = event
+        self._refused[event.shares] = event
 
-    def _why_refused(self) -> str | None:
-        if self._refused is None:
+    def _why_refused(self, *, shares: bool) -> str | None:
+        refused = self._refused.get(shares)
+        if refused is None:
             return None
-        after_s = self._refused.at_s - (self._first_s or 0.0)
-        return f"{self._refused.policy} was refused after {after_s:.3f} s: {self._refused.reason}"
+        after_s = refused.at_s - (self._first_s or 0.0)
+        return f"{refused.policy} was refused after {after_s:.3f} s: {refused.reason}"
 
     def _row(self, name: str) -> Tally:
         row = self._rows.get(name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from arl_tangram.bench.resize import program
-from arl_tangram.bench.resize.place import Bed, resize
+from arl_tangram.bench.resize.place import Bed
 from arl_tangram.bench.resize.plan import Plan
 from arl_tangram.managers.manager import CpuLease
 from arl_tangram.model.sandbox import ExecResult
@@ -47,8 +47,8 @@ async def change_at_random(bed: Bed, plan: Plan, tell: Callable[[str], None]) ->
         tell(f"random changes: {resizes:,} of {plan.resizes:,}")
         async with bed.lease(1) as lease:
             running = asyncio.ensure_future(bed.run("work", plan.seed, plan.items, plan.turns, bed.cores))
-            had = await _change(running, lease, sizes, pauses_s)
-            await resize(lease, bed.cores)
+            had = await _change(bed, lease, running, sizes, pauses_s)
+            await bed.resize(lease, bed.cores)
             wrong = _wrong(await running, wanted)
         programs, resizes, suspensions = programs + 1, resizes + len(had), suspensions + had.count(0)
         if wrong:
@@ -57,12 +57,12 @@ async def change_at_random(bed: Bed, plan: Plan, tell: Callable[[str], None]) ->
 
 
 async def _change(
-    running: asyncio.Future[ExecResult], lease: CpuLease, sizes: Iterator[int], pauses_s: Iterator[float]
+    bed: Bed, lease: CpuLease, running: asyncio.Future[ExecResult], sizes: Iterator[int], pauses_s: Iterator[float]
 ) -> list[int]:
     """Change the cores of a program until it ends or there are no more sizes; return the numbers of cores."""
     had: list[int] = []
     while not running.done() and (cores := next(sizes, None)) is not None:
-        await resize(lease, cores)
+        await bed.resize(lease, cores)
         had.append(cores)
         await asyncio.wait([running], timeout=next(pauses_s))
     return had

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from arl_tangram.bench.resize.place import Bed, resize
+from arl_tangram.bench.resize.place import Bed
 from arl_tangram.bench.resize.plan import MANY_WORKERS, Plan
 from arl_tangram.bench.resize.program import DONE
 from arl_tangram.managers.manager import CpuLease
 
-_STANDS_S = 0.3
-"""How long each timed suspension is, in which a suspended program has three turns of a millisecond."""
+_STANDS_S = 0.5
+"""How long each timed suspension is, in which a suspended program has five turns of a millisecond."""
 
 _RUNS_S = 0.1
 _SLACK_S = 2.0
@@ -63,7 +63,7 @@ async def time_switches(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> Sw
         begins_s = time.monotonic()
         lasts_s = plan.suspensions * (_STANDS_S + _RUNS_S) + _SLACK_S
         running = asyncio.ensure_future(bed.run("tick", lasts_s))
-        suspended = [await _suspend(lease) for _ in range(plan.suspensions)]
+        suspended = [await _suspend(bed, lease) for _ in range(plan.suspensions)]
         told = json.loads((await running).stdout)
     if not begins_s <= told["began_s"] <= told["ended_s"] <= time.monotonic():
         return Switches(bed.manager.switch_s, seconds, None, ())
@@ -77,23 +77,23 @@ async def _switch(bed: Bed, lease: CpuLease, number: int) -> tuple[float, ...]:
     seconds: list[float] = []
     for turn in range(number):
         began_s = time.perf_counter()
-        await resize(lease, sizes[turn % len(sizes)])
+        await bed.resize(lease, sizes[turn % len(sizes)])
         seconds.append(time.perf_counter() - began_s)
         await asyncio.sleep(_RUNS_S / 10)
-    await resize(lease, 1)
+    await bed.resize(lease, 1)
     running.cancel()
     await asyncio.wait([running])
     return tuple(seconds)
 
 
-async def _suspend(lease: CpuLease) -> tuple[float, float]:
+async def _suspend(bed: Bed, lease: CpuLease) -> tuple[float, float]:
     """Suspend a program for a while; return from when to when."""
     await asyncio.sleep(_RUNS_S)
-    await resize(lease, 0)
+    await bed.resize(lease, 0)
     since_s = time.monotonic()
     await asyncio.sleep(_STANDS_S)
     until_s = time.monotonic()
-    await resize(lease, 1)
+    await bed.resize(lease, 1)
     return since_s, until_s
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from arl_tangram.bench.faults.left import marked
 from arl_tangram.bench.faults.where import Where
-from arl_tangram.bench.resize.place import Bed, bed, resize
+from arl_tangram.bench.resize.place import Bed, bed
 from arl_tangram.bench.resize.plan import Plan
 from arl_tangram.bench.resize.program import SPREAD
 from arl_tangram.model.sandbox import ExecResult
@@ -88,10 +88,10 @@ async def time_out(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> list[Ti
             running = asyncio.ensure_future(bed.run("spin", timeout=TIMEOUT_S))
             await asyncio.sleep(TIMEOUT_S / 3)
             suspended_s = -time.monotonic()
-            await resize(lease, 0)
+            await bed.resize(lease, 0)
             await asyncio.wait([running], timeout=SUSPENDED_S)
             suspended_s += time.monotonic()
-            await resize(lease, 1)
+            await bed.resize(lease, 1)
             done = await running
             found.append(Timeout(time.monotonic() - began_s - suspended_s, done.timed_out and done.exit_code == 137))
     return found
@@ -105,7 +105,7 @@ async def kill(bed: Bed, plan: Plan, tell: Callable[[str], None]) -> list[Kill]:
         async with bed.lease(1) as lease:
             running = await start(bed)
             before = await bed.alive()
-            await resize(lease, 0)
+            await bed.resize(lease, 0)
             began_s = time.monotonic()
             running.cancel()
             await asyncio.wait([running])

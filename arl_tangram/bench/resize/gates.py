@@ -14,7 +14,7 @@ from arl_tangram.bench.resize.results import Results
 MOST_OFF_S = 0.5
 MOST_KILL_S = 2.0
 MOST_OF_PLANNED = 2.0
-MOST_STANDING = 0.03
+MOST_STANDING = 0.05
 MOST_OF_ONE_WORKER = 1.1
 
 

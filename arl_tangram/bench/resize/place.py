@@ -15,6 +15,7 @@ from arl_tangram.bench.faults.where import Where
 from arl_tangram.bench.resize import program
 from arl_tangram.bench.resize.plan import MOST_CORES
 from arl_tangram.machine_image.python_files import interpreter
+from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.manager import CpuLease, CpuManager, ManagedSandbox
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.sandbox import ExecResult
@@ -51,6 +52,12 @@ class Bed:
         finally:
             lease.release()
 
+    async def resize(self, lease: CpuLease, cores: int) -> None:
+        """Let the sandbox have so many cores from now on, and wait until that is in effect."""
+        lease.resize(cores * MILLI)
+        if isinstance(self.box, DockerSandbox):  # others have them at once
+            await self.box.limits.settled()
+
     async def run(self, *words: object, timeout: float | None = None) -> ExecResult:
         """Run one of the programs; an action has cores in the sandbox now."""
         argv = [interpreter(), "-I", _FILE, *map(str, words)]
@@ -65,12 +72,6 @@ class Bed:
         """Return how many marked processes there are in the sandbox beside the one that counts them."""
         done = await self.run("marked", f"{VARIABLE}={self.mark}")
         return int(done.stdout)
-
-
-async def resize(lease: CpuLease, cores: int) -> None:
-    """Let an action have so many cores from now on, and wait until that is in effect."""
-    lease.resize(cores * MILLI)
-    await lease.applied()
 
 
 @asynccontextmanager

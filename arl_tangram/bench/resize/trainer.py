@@ -11,14 +11,14 @@ import sys
 
 from arl_tangram.bench.faults.where import Where
 from arl_tangram.bench.resize.ending import start
-from arl_tangram.bench.resize.place import bed, resize
+from arl_tangram.bench.resize.place import bed
 
 
 async def main(where: Where, mark: str) -> None:
     """Have a suspended sandbox for ever."""
     async with bed(where, mark) as made, made.lease(1) as lease:
         running = await start(made)
-        await resize(lease, 0)
+        await made.resize(lease, 0)
         print(json.dumps({"suspended": True}), flush=True)
         await running
 

@@ -285,7 +285,7 @@ class SharedCores:
         reason = self._told = self._asking.refused
         assert reason is not None
         this.decisions.refused_share = reason
-        self._note(PolicyRefused(this.now_s, self._asking.given, reason))
+        self._note(PolicyRefused(this.now_s, self._asking.given, reason, shares=True))
         for room in self._rooms.values():
             room.rank_all()
             room.changed = True

@@ -128,6 +128,7 @@ def resized_events(tests_demand: Demand, finished: Callable[..., FinishedAction]
         ActionResized(102.0, 1, 1000),
         ActionResized(103.0, 1, 0),
         ActionResized(107.0, 1, 1000),
+        PolicyRefused(108.0, "mine", "ValueError: 9 cores", shares=True),
         ActionEnded(109.5, finished(1, submitted_at_s=100.0, queueing_s=0.0, execution_s=5.0, overhead_s=0.5,
                                     suspended_s=4.0, switches=3)),
         UnitsReturned(110.0, 1),

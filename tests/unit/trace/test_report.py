@@ -40,6 +40,15 @@ def test_changes_of_cores_are_told_where_there_were_some(topology: Topology, res
     assert lines == [f"resizing: agent:run_tests: {changes}", f"resizing: all: {changes}, which counts to ACT"]
 
 
+def test_a_refused_policy_of_shared_cores_is_told(topology: Topology, resized_events: Sequence[Event]) -> None:
+    summary = Summary(topology)
+    summary.add_all(resized_events)
+    assert render(summary).splitlines()[-2:] == [
+        "policy of shared cores mine was refused after 8.000 s: ValueError: 9 cores",
+        "since then, running actions share cores equally",
+    ]
+
+
 def test_an_empty_run_has_a_report(topology: Topology) -> None:
     text = render(Summary(topology))
     assert text.startswith("0 actions in 0 s\n")

@@ -119,7 +119,7 @@ others: st.SearchStrategy[Event] = st.one_of(
     st.builds(UnitsSettled, instants, ids, dimensions, units),
     st.builds(CapacityChanged, instants, dimensions, units),
     st.builds(Paused, instants, st.booleans()),
-    st.builds(PolicyRefused, instants, texts, texts),
+    st.builds(PolicyRefused, instants, texts, texts, st.booleans()),
     st.builds(TrajectoryClosed, instants, ids),
     st.builds(
         TrajectoryOpened, instants, ids, st.none() | texts, instants, units,
