@@ -23,6 +23,11 @@ class Sharer(Protocol):
         ...
 
     @property
+    def resizable(self) -> bool:
+        """Whether it can have others of its `sizes` later on; else it keeps for good what it starts with, or none."""
+        ...
+
+    @property
     def least(self) -> int:
         """Cores that it must keep: 0, or where it runs and must not be suspended, the first of `sizes`."""
         ...

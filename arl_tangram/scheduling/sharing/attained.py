@@ -39,7 +39,7 @@ class LeastAttained:
 
     def share(self, sharers: Sequence[Sharer], cores: int, present: int) -> list[int]:
         """Return shares that do most in all."""
-        return split(sharers, cores, [1.0] * len(sharers))
+        return split(sharers, cores, present, [1.0] * len(sharers))
 
 
 def _level(attained_s: float) -> int:

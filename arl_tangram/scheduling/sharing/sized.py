@@ -38,7 +38,7 @@ class SizeAware:
         exponents = [curve_of(s.sizes, s.rates).exponent for s in sharers if len(s.sizes) > 1]
         exponent = sum(exponents) / len(exponents) if exponents else 0.0
         present = max(present, len(sharers))
-        return split(sharers, cores, [(present - place / 2) ** exponent for place in range(len(sharers))])
+        return split(sharers, cores, present, [(present - place / 2) ** exponent for place in range(len(sharers))])
 
 
 def size_aware() -> SizeAware:

@@ -4,6 +4,9 @@ Each sharer goes up the concave hull of its rates, so that its next step is neve
 best step of all is taken that fits. For steps of one size that is the optimum (B. Fox, Operations Research 1966); else
 it is nearly so. What its first size does for each core counts the same for all, whatever that size is: one that cannot
 run on less than four cores is not put behind all that can.
+
+What cannot be resized chooses at its start, for good: the size at which its own time and that of its cores, at a price
+that rises with how many share them, are least in all.
 """
 
 from __future__ import annotations
@@ -11,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
-from math import inf, log
+from math import log
 from typing import NamedTuple
 
 from arl_tangram.model.sharing import Sharer
+from arl_tangram.scheduling.relative import LONGEST_S
 
 _CURVES = 4096
+_PRICE = 2.0
+"""Of a core, for what keeps its size for good, in the time of so many of those that share each core; found by trial."""
+_ON_HULL = 1 - 1e-6
+"""What is this near to the hull is a corner of it, so that steps stay small where a speed-up is linear."""
 
 
 class Curve(NamedTuple):
@@ -33,20 +41,25 @@ class Curve(NamedTuple):
     exponent: float
 
 
-def split(sharers: Sequence[Sharer], cores: int, worths: Sequence[float]) -> list[int]:
+def split(sharers: Sequence[Sharer], cores: int, present: int, worths: Sequence[float]) -> list[int]:
     """Return shares: first the least that each must have, then whatever is worth most.
 
     Args:
         sharers: in the order that decides where worths are equal.
         cores: that there are.
+        present: how many share them, the sharers included.
         worths: what the work of each is worth; above 0.
     """
+    price = _PRICE * present / max(1, cores)
     shares = [sharer.least for sharer in sharers]
     left = cores - sum(shares)
     steps: list[tuple[float, int, int]] = []
     curves: list[Curve] = []
     for index, sharer in enumerate(sharers):
-        curve = curve_of(sharer.sizes, sharer.rates, sharer.least > 0)
+        sizes, rates = sharer.sizes, sharer.rates
+        if len(sizes) > 1 and not sharer.resizable:
+            sizes, rates = _for_good(sizes, rates, price, sharer.least)
+        curve = curve_of(sizes, rates, sharer.least > 0)
         curves.append(curve)
         if curve.sizes:
             steps.append((-worths[index] * curve.gains[0], index, 0))
@@ -87,7 +100,7 @@ def _use(sharers: Sequence[Sharer], shares: list[int], left: int) -> None:
 def curve_of(sizes: tuple[int, ...], rates: tuple[float, ...], begun: bool = False) -> Curve:
     """Return how a sharer gains, from its first size on if it has `begun`, else from none.
 
-    Rates that are not above 0, not finite, or fall, count as the one before them.
+    Rates that are absurd, no numbers, or fall, count as the one before them, and the first one as 1.
     """
     rates = _cleaned(rates)
     corners: list[int] = []
@@ -95,9 +108,11 @@ def curve_of(sizes: tuple[int, ...], rates: tuple[float, ...], begun: bool = Fal
     first = rates[0] / sizes[0]
     option, size, rate = (0, sizes[0], rates[0]) if begun else (-1, 0, 0.0)
     while option + 1 < len(sizes):
-        gain, option = max([((rates[at] - rate) / (sizes[at] - size), at) for at in range(option + 1, len(sizes))])
+        ahead = [(rates[at] - rate) / (sizes[at] - size) for at in range(option + 1, len(sizes))]
+        gain = max(ahead)
         if gain <= 0:
             break
+        option += 1 + next(at for at, other in enumerate(ahead) if other >= gain * _ON_HULL)
         size, rate = sizes[option], rates[option]
         corners.append(size)
         gains.append(gain / first)
@@ -105,10 +120,21 @@ def curve_of(sizes: tuple[int, ...], rates: tuple[float, ...], begun: bool = Fal
     return Curve(tuple(corners), tuple(gains), min(1.0, exponent))
 
 
+def _for_good(
+    sizes: tuple[int, ...], rates: tuple[float, ...], price: float, least: int
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the one size that takes least, for itself and in cores at their price, of what keeps its size."""
+    if least:
+        return sizes[:1], rates[:1]
+    costs = [(1 + price * size) / rate for size, rate in zip(sizes, _cleaned(rates), strict=True)]
+    best = costs.index(min(costs))
+    return sizes[best : best + 1], rates[best : best + 1]
+
+
 def _cleaned(rates: tuple[float, ...]) -> tuple[float, ...]:
-    """Return rates that are finite, above 0, and do not fall."""
+    """Return rates that are neither absurd nor fall."""
     cleaned: list[float] = []
     for rate in rates:
-        before = cleaned[-1] if cleaned else 0.0
-        cleaned.append(rate if before <= rate < inf and rate > 0 else before or 1.0)
+        before = cleaned[-1] if cleaned else 1 / LONGEST_S
+        cleaned.append(rate if before <= rate <= LONGEST_S else cleaned[-1] if cleaned else 1.0)
     return tuple(cleaned)
