@@ -22,7 +22,6 @@ from arl_tangram.scheduling.sharing.others import Want, part_of
 from arl_tangram.scheduling.sharing.room import Room
 from arl_tangram.scheduling.sharing.sharer import CoreSharer
 
-_BETTER = 1.1
 LEAST_RESIDENCE_S = 0.01
 RESIDENCE = 50.0
 """How many times as long as a change takes one keeps its cores."""
@@ -145,7 +144,7 @@ class Dividing:
             return 0
         favoured = {sharer.id: at for at, sharer in enumerate(first)}
         members.sort(
-            key=lambda sharer: (favoured.get(sharer.id, len(first)), _held_rank(sharer), sharer.order, sharer.id)
+            key=lambda sharer: (favoured.get(sharer.id, len(first)), sharer.held_rank, sharer.order, sharer.id)
         )
         settled = self._settle(members, there_are, division, cores)
         present = room.present(priority)
@@ -255,13 +254,6 @@ def _drop(members: list[CoreSharer], shares: list[int], left: int) -> int:
             left -= sharer.cores - shares[at]
             shares[at] = sharer.cores
     return left
-
-
-def _held_rank(sharer: CoreSharer) -> float:
-    """Return a rank that is better while it runs."""
-    if not sharer.cores:
-        return sharer.rank
-    return sharer.rank / _BETTER if sharer.rank > 0 else sharer.rank * _BETTER
 
 
 def _by_order(sharer: CoreSharer) -> tuple[int, int]:

@@ -27,6 +27,7 @@ class Room:
         overdue: those that have been here too long, by id.
         changed: whether something happened since their cores were shared out.
         look_again_s: when that is to be done though nothing happens; None for never.
+        rank_again_s: when ranks are to be asked for anew; None for never.
         made_for: others that wait, and for whom there was made room last, by id.
         barred: whether no others are to start, so that one that is overdue finds its cores.
         passed_over: those for whom there was, and who did not take it, by id; nothing has changed since.
@@ -41,6 +42,7 @@ class Room:
         self.overdue: dict[int, CoreSharer] = {}
         self.changed = False
         self.look_again_s: float | None = None
+        self.rank_again_s: float | None = None
         self.made_for: tuple[int, ...] = ()
         self.barred = False
         self.passed_over: dict[int, None] = {}
@@ -105,17 +107,32 @@ class Room:
         """Whether one that has none could go on with so many."""
         return any(size <= cores for size in self._sizes)
 
-    def refresh(self, now_s: float) -> None:
-        """Count the work of all up to now, rank those anew that have done enough, and find who is overdue."""
-        for sharer in self.running.values():
+    def refresh(self, now_s: float) -> bool:
+        """Count the work of all up to now, rank those anew that have done enough, and find who is overdue.
+
+        Returns:
+            Whether any of them has lost its place to another one.
+        """
+        before = sorted(self.running.values(), key=_held_place)
+        ranked: list[CoreSharer] = []
+        for sharer in before:
             sharer.count(now_s)
             if sharer.attained_s >= sharer.ask_at_s * _NEARLY:
                 self._asking.rank(sharer)
+                ranked.append(sharer)
         heap = self._becoming_overdue
         while heap and heap[0][0] <= now_s:
             late = self.sharers.get(heappop(heap)[1])
             if late is not None and late.overdue_at_s <= now_s:
                 self.overdue[late.id] = late
+        if not ranked:
+            return False
+        places = [_held_place(sharer) for sharer in before]
+        return places != sorted(places) or any(self._is_behind_an_idle_one(sharer) for sharer in ranked)
+
+    def _is_behind_an_idle_one(self, sharer: CoreSharer) -> bool:
+        first = next(self.idle_of(sharer.priority), None)
+        return first is not None and first.rank < sharer.held_rank
 
     def rank_all(self) -> None:
         """Rank all anew: there is another policy."""
@@ -148,3 +165,7 @@ class Room:
             self._sizes[size] -= 1
             if not self._sizes[size]:
                 del self._sizes[size]
+
+
+def _held_place(sharer: CoreSharer) -> Place:
+    return sharer.priority, sharer.held_rank, sharer.order, sharer.id

@@ -162,8 +162,12 @@ class SharedCores:
             wanted_back = self._lending.wanted_back(room.cpu)
             concerned = -1 if self._queue.count(room.cpu) else bit
             concerned = changed & concerned or self._queue.touched & bit
-            if due or room.changed or concerned or wanted_back:
+            lost = room.rank_again_s is not None and room.rank_again_s <= this.now_s and room.refresh(this.now_s)
+            lost = lost or self._asking.refused != self._told
+            if due or room.changed or concerned or wanted_back or lost:
                 self._divide(room, this, self._others.wanting(room, halted=halted), halted=halted)
+            elif room.rank_again_s is not None and room.rank_again_s <= this.now_s:
+                room.rank_again_s = _rank_again_s(room, this.now_s)
             if room.barred and not wanted_back:
                 this.barred |= bit << len(self._ledger.target)  # but for calls: they are waited for
             self._planning.sharers[room.cpu] = room.cores * self._scale
@@ -190,8 +194,8 @@ class SharedCores:
 
     def next_s(self) -> float | None:
         """When to divide again though nothing comes in."""
-        times = [room.look_again_s for room in self._rooms.values() if room.look_again_s is not None]
-        return min(times, default=None)
+        times = [at_s for room in self._rooms.values() for at_s in (room.look_again_s, room.rank_again_s)]
+        return min([at_s for at_s in times if at_s is not None], default=None)
 
     # Steps.
 
@@ -238,7 +242,11 @@ class SharedCores:
         room.made_for = tuple(division.made_for)
         room.barred = division.barred
         room.changed = False
-        room.look_again_s = self._look_again_s(room, division, now_s)
+        times = division.look_again_s
+        if room.idle and (overdue_s := room.next_overdue_s()) is not None:
+            times.append(overdue_s)
+        room.look_again_s = max(min(times), now_s + _SOON_S) if times else None
+        room.rank_again_s = _rank_again_s(room, now_s)
         if self._asking.refused is not None and self._told is None:
             self._refused(this)
 
@@ -271,15 +279,6 @@ class SharedCores:
         this.decisions.resized.append(running)
         self._note(ActionResized(this.now_s, sharer.id, running.units))
 
-    def _look_again_s(self, room: Room, division: Division, now_s: float) -> float | None:
-        """Return when to divide again though nothing happens."""
-        times = division.look_again_s
-        if room.idle or any(len(sharer.admitted) > 1 for sharer in room.running.values()):
-            times += [s.reaches_s(s.ask_at_s, now_s) for s in room.running.values() if s.ask_at_s < inf]
-        if room.idle and (overdue_s := room.next_overdue_s()) is not None:
-            times.append(overdue_s)
-        return max(min(times), now_s + _SOON_S) if times else None
-
     def _refused(self, this: Round) -> None:
         """Rank all anew, as there is another policy."""
         reason = self._told = self._asking.refused
@@ -289,3 +288,11 @@ class SharedCores:
         for room in self._rooms.values():
             room.rank_all()
             room.changed = True
+
+
+def _rank_again_s(room: Room, now_s: float) -> float | None:
+    """Return when one that runs is to be ranked anew, if that could change anything."""
+    if not room.idle and not any(len(sharer.admitted) > 1 for sharer in room.running.values()):
+        return None
+    times = [s.reaches_s(s.ask_at_s, now_s) for s in room.running.values() if s.ask_at_s < inf]
+    return max(min(times), now_s + _SOON_S) if times else None

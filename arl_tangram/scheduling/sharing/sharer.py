@@ -11,6 +11,7 @@ from arl_tangram.scheduling.sharing.works import Remaining
 SLACK = 100.0
 """How many times as long as its work is expected to be an action may be here before it comes before the others."""
 LEAST_SLACK_S = 10.0
+_BETTER = 1.1
 
 Place = tuple[int, float, int, int]
 """What idle sharers are ordered by: (priority, rank, order, id)."""
@@ -127,6 +128,13 @@ class CoreSharer:
     def place(self) -> Place:
         """Where it stands among the idle ones."""
         return self.priority, self.rank, self.order, self.id
+
+    @property
+    def held_rank(self) -> float:
+        """Its rank, somewhat better while it runs."""
+        if not self.cores:
+            return self.rank
+        return self.rank / _BETTER if self.rank > 0 else self.rank * _BETTER
 
     @property
     def must_keep(self) -> int:
