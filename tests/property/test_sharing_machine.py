@@ -6,17 +6,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from arl_tangram.model.elasticity import Elastic, Linear
-from arl_tangram.model.sharing import SharePolicy, Sharing
+from arl_tangram.model.sharing import Sharing, SharePolicy
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.order import Order
-from arl_tangram.scheduling.policies import Policy
-from arl_tangram.scheduling.sharing.equal import equal_shares
+from arl_tangram.scheduling.policies import Policy, equal_shares, least_attained, size_aware
 from property.shared_worlds import SharedWorld
 from property.test_core_machine import COSTS, KEPT, ORDERS, POLICIES, Callers, Core
 from property.worlds import make_nodes, make_topology
 from property.wrong_shares import WRONG
 
-GOOD: list[SharePolicy] = [equal_shares()]
+GOOD: list[SharePolicy] = [equal_shares(), least_attained(), size_aware()]
 SHARINGS = st.builds(Sharing, st.sampled_from([*GOOD, *GOOD, *WRONG]), st.sampled_from([0.0, 0.0002, 0.02]))
 SHARED = st.fixed_dictionaries(
     {

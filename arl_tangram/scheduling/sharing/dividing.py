@@ -38,6 +38,7 @@ class Cores(NamedTuple):
         spare: those that sharers have, and those that are free, but for what callers are to find.
         now_s: the time.
         halted: whether nothing new is to start, but calls.
+        started: those that have just started and keep what they have started with, by id.
         growing: whether nobody is to have less than it has.
     """
 
@@ -47,6 +48,7 @@ class Cores(NamedTuple):
     spare: int
     now_s: float
     halted: bool
+    started: frozenset[int] = frozenset()
     growing: bool = False
 
 
@@ -88,6 +90,8 @@ class Dividing:
         kept: dict[int, int] = {}
         for sharer in room.running.values():
             sharer.show(cores.capacity // cores.scale)
+            if sharer.id in cores.started:
+                sharer.show_nothing_else()
             least = sharer.cores if cores.growing else sharer.least
             kept[sharer.priority] = kept.get(sharer.priority, 0) + least * cores.scale
         later = sum(kept.values())
@@ -147,14 +151,13 @@ class Dividing:
             for sharer in settled:
                 sharer.show_more()
             shares = self._asking.share(members, there_are, present)
-        left = _drop(members, shares, there_are - sum(shares))
+        unused = there_are - sum(shares)
+        left = _drop(members, shares, unused)
         division.changes += [(s, share) for s, share in zip(members, shares, strict=True) if share != s.cores]
-        if (
-            left
-            and room.may_want(left)
-            and not any(s.sizes[0] <= left for s, share in zip(members, shares, strict=True) if not share)
-        ):
-            left = self._fill(room, priority, left, cores=cores, members=members, division=division, lacks=lacks)
+        could = [s for s, share in zip(members, shares, strict=True) if not share and s.sizes[0] <= left]
+        if left and room.may_want(left) and (left > unused or not could):  # else the policy wants it so
+            given = {s.id for s, share in zip(members, shares, strict=True) if share != s.cores or share}
+            left = self._fill(room, priority, left, cores=cores, given=given, division=division, lacks=lacks)
         return there_are - left
 
     def _favour(
@@ -196,14 +199,14 @@ class Dividing:
         """Let those keep what they have who were changed lately, the first first, as far as there is enough."""
         if cores.growing:
             for sharer in members:
-                if sharer.cores:
+                if sharer.cores and sharer.id not in cores.started:
                     sharer.show_more()
             return []
         settled: list[CoreSharer] = []
         must = sum([sharer.least for sharer in members])
         for sharer in members:
             until_s = sharer.changed_at_s + self._residence_s
-            if sharer.cores and until_s > cores.now_s and sharer.cores >= sharer.least:
+            if sharer.cores and until_s > cores.now_s and sharer.id not in cores.started:
                 must += sharer.cores - sharer.least
                 if must > there_are:
                     break
@@ -220,16 +223,15 @@ class Dividing:
         left: int,
         *,
         cores: Cores,
-        members: list[CoreSharer],
+        given: set[int],
         division: Division,
         lacks: bool,
     ) -> int:
         """Give what nobody else could use to those further behind that can; return what is left."""
-        known = {sharer.id for sharer in members}
         for sharer in room.idle_of(priority):
             if not left:
                 break
-            if sharer.id in known or _is_barred(sharer, cores) or (lacks and _is_to_stay(sharer)):
+            if sharer.id in given or _is_barred(sharer, cores) or (lacks and _is_to_stay(sharer)):
                 continue
             sharer.show(cores.capacity // cores.scale)
             if sharer.sizes[0] <= left:

@@ -159,8 +159,11 @@ class SharedCores:
             if room.passed_over and (changed & ~bit or self._queue.touched & bit):
                 room.passed_over.clear()
             due = room.look_again_s is not None and room.look_again_s <= this.now_s
-            waits = self._queue.count(room.cpu) > 0 or self._nesting.callers
-            if due or room.changed or (changed if waits else changed & bit) or self._queue.touched & bit:
+            concerned = -1 if self._queue.count(room.cpu) else bit
+            if (
+                due or room.changed or changed & concerned or self._queue.touched & bit
+                or self._lending.wanted_back(room.cpu)
+            ):  # fmt: skip
                 self._divide(room, this, self._others.wanting(room, halted=halted), halted=halted)
             self._planning.sharers[room.cpu] = room.cores * self._scale
         self._queue.touched = 0
@@ -169,6 +172,8 @@ class SharedCores:
 
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""
+        if self._queue.log or self._queue.touched:
+            this.decisions.more = True  # who has joined or left since is looked at in the next call
         if this.decisions.more:
             return
         for room in self._rooms.values():
@@ -222,7 +227,8 @@ class SharedCores:
             if units > spare:
                 break
             spare -= units
-        cores = Cores(self._scale, capacity, held, spare, now_s, halted, growing)
+        started = frozenset([running.pending.id for running in this.decisions.started])
+        cores = Cores(self._scale, capacity, held, spare, now_s, halted, started, growing)
         division = self._dividing.divide(room, cores, wants)
         stopping = [sharer for sharer, share in division.changes if not share]
         for sharer in stopping:
