@@ -21,7 +21,7 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.elasticity import Elastic, PowerLaw
@@ -170,6 +170,8 @@ class _Simulation:
 
     def _next_s(self) -> float | None:
         wakeup_s = self._core.next_wakeup_s()
+        while self._heap and self._is_void(self._heap[0][3]):
+            heapq.heappop(self._heap)
         if not self._heap:
             return wakeup_s
         event_s = self._heap[0][0]
@@ -276,6 +278,11 @@ class _Simulation:
             self._plan(end_s, self._time_out if by_timeout else self._end, (progress, self._sequence))
         else:
             self._sequence += 1
+
+    @staticmethod
+    def _is_void(subject: object) -> bool:
+        """Whether an event is the end of a call that was resized since, which was planned anew."""
+        return isinstance(subject, tuple) and cast(tuple[Progress, int], subject)[0].event != subject[1]
 
     def _end(self, planned: tuple[Progress, int]) -> None:
         progress, event = planned

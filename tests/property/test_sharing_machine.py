@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from arl_tangram.model.elasticity import Elastic, Linear
-from arl_tangram.model.sharing import Sharing, SharePolicy
+from arl_tangram.model.sharing import SharePolicy, Sharing
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Policy, equal_shares, least_attained, size_aware

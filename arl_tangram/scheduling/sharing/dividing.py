@@ -58,14 +58,16 @@ class Division:
     Attributes:
         changes: pairs of a sharer and the cores that it is to have.
         made_for: others that are to find what they need, by id.
+        barred: whether no others are to start, so that one that is overdue finds its cores.
         look_again_s: moments at which to divide anew though nothing happens.
     """
 
-    __slots__ = ("changes", "look_again_s", "made_for")
+    __slots__ = ("barred", "changes", "look_again_s", "made_for")
 
     def __init__(self) -> None:
         self.changes: list[tuple[CoreSharer, int]] = []
         self.made_for: list[int] = []
+        self.barred = False
         self.look_again_s: list[float] = []
 
 
@@ -133,7 +135,9 @@ class Dividing:
         """Share out cores among those of one priority; return how many are given."""
         running = [sharer for sharer in room.running.values() if sharer.priority == priority]
         first = self._favour(running, overdue, there_are, cores)
-        lacks |= bool(overdue) and not first
+        if overdue and not first:
+            lacks = True
+            division.barred |= not division.made_for
         idle = self._idle(room, priority, there_are, cores, first, lacks=lacks)
         members = [*running, *idle]
         if not members or not there_are:
@@ -270,5 +274,5 @@ def _is_barred(sharer: CoreSharer, cores: Cores) -> bool:
 
 
 def _is_to_stay(sharer: CoreSharer) -> bool:
-    """Whether it could not be suspended again."""
-    return not sharer.action.demand.preemptible
+    """Whether it could not be suspended again, and nobody keeps anything until it has ended."""
+    return not sharer.action.demand.preemptible and sharer.action.inherited is None

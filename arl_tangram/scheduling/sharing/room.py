@@ -28,6 +28,7 @@ class Room:
         changed: whether something happened since their cores were shared out.
         look_again_s: when that is to be done though nothing happens; None for never.
         made_for: others that wait, and for whom there was made room last, by id.
+        barred: whether no others are to start, so that one that is overdue finds its cores.
         passed_over: those for whom there was, and who did not take it, by id; nothing has changed since.
     """
 
@@ -41,6 +42,7 @@ class Room:
         self.changed = False
         self.look_again_s: float | None = None
         self.made_for: tuple[int, ...] = ()
+        self.barred = False
         self.passed_over: dict[int, None] = {}
         self._idle: list[Place] = []
         self._present: Counter[int] = Counter()

@@ -159,12 +159,13 @@ class SharedCores:
             if room.passed_over and (changed & ~bit or self._queue.touched & bit):
                 room.passed_over.clear()
             due = room.look_again_s is not None and room.look_again_s <= this.now_s
+            wanted_back = self._lending.wanted_back(room.cpu)
             concerned = -1 if self._queue.count(room.cpu) else bit
-            if (
-                due or room.changed or changed & concerned or self._queue.touched & bit
-                or self._lending.wanted_back(room.cpu)
-            ):  # fmt: skip
+            concerned = changed & concerned or self._queue.touched & bit
+            if due or room.changed or concerned or wanted_back:
                 self._divide(room, this, self._others.wanting(room, halted=halted), halted=halted)
+            if room.barred and not wanted_back:
+                this.barred |= bit << len(self._ledger.target)  # but for calls: they are waited for
             self._planning.sharers[room.cpu] = room.cores * self._scale
         self._queue.touched = 0
         if self._ledger.changed:
@@ -172,8 +173,8 @@ class SharedCores:
 
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""
-        if self._queue.log or self._queue.touched:
-            this.decisions.more = True  # who has joined or left since is looked at in the next call
+        if self._queue.log or self._queue.touched or any(room.changed for room in self._rooms.values()):
+            this.decisions.more = True  # who has joined, left or started since is looked at in the next call
         if this.decisions.more:
             return
         for room in self._rooms.values():
@@ -235,6 +236,7 @@ class SharedCores:
             self._asking.rank(sharer)
         self._apply(room, division, this)
         room.made_for = tuple(division.made_for)
+        room.barred = division.barred
         room.changed = False
         room.look_again_s = self._look_again_s(room, division, now_s)
         if self._asking.refused is not None and self._told is None:
@@ -287,4 +289,3 @@ class SharedCores:
         for room in self._rooms.values():
             room.rank_all()
             room.changed = True
-            room.look_again_s = this.now_s + _SOON_S

@@ -146,16 +146,16 @@ class CoreSharer:
             self._show(self.admitted)
 
     def show(self, most: int) -> None:
-        """Show a policy all that it can have; one that is suspended, and for which there can be too few, what there is.
+        """Show a policy all that it can have; one that runs, and for which there can be too few, what there can be.
 
         Args:
             most: cores that there can be.
         """
         self.least = self.must_keep
-        if self.cores and self.cores not in self._speeds:
-            self._show((self.cores, *[size for size in self.admitted if size > self.cores]))
-        elif self.running is not None and not self.cores and 0 < most < self.admitted[0]:
+        if self.running is not None and not self.least and 0 < most < self.admitted[0]:
             self._show((most,))
+        elif self.cores and self.cores not in self._speeds:
+            self._show((self.cores, *[size for size in self.admitted if size > self.cores]))
         else:
             self._show(self.admitted)
 
