@@ -32,7 +32,7 @@ def introduction(seeds: Sequence[int]) -> str:
 
 def resize_table(rows: Sequence[ResizeRow]) -> str:
     """Return a table of the mean completion times, and one of the 99th percentiles; the rows are of one table."""
-    names = [name for name in (ELASTIC, *SHARING) if name != rows[0].base]
+    names = [name for name in (ELASTIC, *SHARING) if name in rows[0].figures and name != rows[0].base]
     return "\n".join(
         (
             _table(f"mean ACT, {_HEADINGS[rows[0].table]}", rows, names, lambda row, name: row.figures[name].act_s),
