@@ -282,7 +282,10 @@ class _Simulation:
     @staticmethod
     def _is_void(subject: object) -> bool:
         """Whether an event is the end of a call that was resized since, which was planned anew."""
-        return isinstance(subject, tuple) and cast(tuple[Progress, int], subject)[0].event != subject[1]
+        if not isinstance(subject, tuple):
+            return False
+        progress, event = cast(tuple[Progress, int], subject)
+        return event != progress.event
 
     def _end(self, planned: tuple[Progress, int]) -> None:
         progress, event = planned

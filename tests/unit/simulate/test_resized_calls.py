@@ -23,12 +23,12 @@ def _rollout(call: Call, at_s: float = 0.0) -> Rollout:
 
 def test_a_call_that_is_resized_ends_when_its_work_is_done() -> None:
     workload = Workload(rollouts=(_rollout(Call(_WIDE, 8.0, Linear())), _rollout(Call(_WIDE, 8.0, Linear()), 1.0)))
-    result = simulate(workload, pool(4), elastic(), known=True, sharing=Sharing(equal_shares(), 0.1))
+    result = simulate(workload, pool(4), elastic(), known=True, sharing=Sharing(equal_shares(), 0.01))
     first, second = result.calls
-    # 4 of 8 are done after 1 s on 4 cores; the rest takes 2 s on 2, after a change of 0.1 s.
-    assert first.ended_at_s == pytest.approx(3.1)
-    # 2 * 2.1 of 8 are done then; the rest takes 0.95 s on 4, after a change of 0.1 s.
-    assert second.ended_at_s == pytest.approx(3.1 + 0.1 + 0.95)
+    # 4 of 8 are done after 1 s on 4 cores; the rest takes 2 s on 2, after a change of 0.01 s.
+    assert first.ended_at_s == pytest.approx(3.01)
+    # 2 * 2.01 of 8 are done then; the rest takes 0.995 s on 4, after a change of 0.01 s.
+    assert second.ended_at_s == pytest.approx(3.01 + 0.01 + 0.995)
     assert (first.switches, second.switches) == (1, 1)
 
 
