@@ -21,7 +21,7 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.elasticity import Elastic, PowerLaw
@@ -170,7 +170,7 @@ class _Simulation:
 
     def _next_s(self) -> float | None:
         wakeup_s = self._core.next_wakeup_s()
-        while self._heap and self._is_void(self._heap[0][3]):
+        while self._heap and _is_void(*self._heap[0][1:]):
             heapq.heappop(self._heap)
         if not self._heap:
             return wakeup_s
@@ -181,8 +181,9 @@ class _Simulation:
         """Take the steps that are due and were planned before this instant's first."""
         heap, now_s, planned = self._heap, self._now_s, self._sequence
         while heap and heap[0][0] <= now_s and heap[0][1] < planned:
-            _, _, step, subject = heapq.heappop(heap)
-            step(subject)
+            _, sequence, step, subject = heapq.heappop(heap)
+            if not _is_void(sequence, step, subject):
+                step(subject)
 
     def _decide(self) -> None:
         more = True
@@ -275,27 +276,15 @@ class _Simulation:
         progress.event = self._sequence
         end_s, by_timeout = progress.ends_s()
         if end_s < math.inf:
-            self._plan(end_s, self._time_out if by_timeout else self._end, (progress, self._sequence))
+            self._plan(end_s, self._time_out if by_timeout else self._end, progress)
         else:
             self._sequence += 1
 
-    @staticmethod
-    def _is_void(subject: object) -> bool:
-        """Whether an event is the end of a call that was resized since, which was planned anew."""
-        if not isinstance(subject, tuple):
-            return False
-        progress, event = cast(tuple[Progress, int], subject)
-        return event != progress.event
+    def _end(self, progress: Progress) -> None:
+        self._finish(progress, Outcome.OK, None if self._known else progress.held_s(self._now_s))
 
-    def _end(self, planned: tuple[Progress, int]) -> None:
-        progress, event = planned
-        if event == progress.event:
-            self._finish(progress, Outcome.OK, None if self._known else progress.held_s(self._now_s))
-
-    def _time_out(self, planned: tuple[Progress, int]) -> None:
-        progress, event = planned
-        if event == progress.event:
-            self._finish(progress, Outcome.RUN_TIMEOUT, None)
+    def _time_out(self, progress: Progress) -> None:
+        self._finish(progress, Outcome.RUN_TIMEOUT, None)
 
     def _finish(self, progress: Progress, outcome: Outcome, learned_s: float | None) -> None:
         action_id = progress.running.pending.id
@@ -347,6 +336,11 @@ class _Simulation:
 
     def _resolve(self, spec: ActionSpec, node: int | None, reserved: int, held: int) -> Demand:
         return resolve(spec, self._topology, node=node, host=self._host, reserved=reserved, memory_held=held)
+
+
+def _is_void(sequence: int, _: object, subject: object) -> bool:
+    """Whether an event is the end of a call that was resized since, which was planned anew."""
+    return isinstance(subject, Progress) and subject.event != sequence
 
 
 def _declared(call: Call) -> ActionSpec:
