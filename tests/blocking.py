@@ -30,7 +30,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/host/machine.py", "read_machine", "reads /proc and /sys once per pool; no disk"),
     Exemption("managers/local/pool.py", "manager", "resolves the path of its folder, once, before any action runs"),
     Exemption("managers/host/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
-    Exemption("managers/host/cgroup.py", "set_quota", "the same for fractions of a core"),
+    Exemption("managers/host/cgroup.py", "set_quota_us", "the same for fractions of a core, and for a suspended sandbox"),
     Exemption("managers/host/cgroup.py", "set_quota_us", "the same, as the kernel counts it"),
     Exemption("managers/host/cgroup.py", "effective_cores", "a grant is read back: one file of a cgroup, 0.01 ms"),
     Exemption("managers/host/cgroup.py", "quota_us", "the same"),
