@@ -301,6 +301,30 @@ async def test_one_that_is_suspended_calls_in_its_own_sandbox() -> None:
         assert sizes == [2.0, 0.0, 1.0, 2.0]
 
 
+@virtual
+@pytest.mark.parametrize("files", [False, True])
+async def test_a_command_that_waits_keeps_what_is_lent_from_ending_it(files: bool) -> None:
+    """As it would keep the cores if it ran; file operations need none, and go on meanwhile."""
+
+    @tangram.action(cpu=2)
+    async def outer() -> tuple[float, Any]:
+        await asyncio.sleep(0.75)  # suspended from 0.5 to 2.5
+
+        async def call() -> float:
+            await elsewhere(0.25)
+            return now_s()
+
+        waiting = box().write_file("file", b"x") if files else box().exec(["waits"])
+        done, called_s = await asyncio.gather(waiting, call())
+        return now_s(), called_s
+
+    async with sharing():
+        first, second = begin(in_a_sandbox(outer), in_a_sandbox(urgent, 2.0, after_s=0.5))
+        back_s, called_s = await first
+        assert (back_s, called_s) == (2.5, 2.5 if files else 1.0)
+        await second
+
+
 # Ends.
 
 
