@@ -61,6 +61,8 @@ class OwnParts(Opened):
             return None
         if self.cannot_share is not None:
             return f"running actions keep their cores, for all that share= says: {self.cannot_share}"
+        if self.summary.why_refused(shares=True) is not None:
+            return f"running actions share their cores equally, as {self._share.name} was refused"
         return f"running actions share their cores by {self._share.name}"
 
 
@@ -164,4 +166,5 @@ def sink_of(setup: Setup, topology: Topology) -> Sink | None:
     """Return where the trace of a runtime goes, if anywhere."""
     if setup.trace is None or isinstance(setup.trace, Sink):
         return setup.trace
-    return JsonlSink(setup.trace, topology=topology, policy=setup.policy.name)
+    shared = "" if setup.share is None else f", share={setup.share.name}"
+    return JsonlSink(setup.trace, topology=topology, policy=f"{setup.policy.name}{shared}")

@@ -31,6 +31,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/local/pool.py", "manager", "resolves the path of its folder, once, before any action runs"),
     Exemption("managers/host/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
     Exemption("managers/host/cgroup.py", "set_quota_us", "the same for fractions of a core, and to suspend"),
+    Exemption("managers/host/cgroup.py", "set_weight", "the same for what is suspended"),
     Exemption("managers/host/cgroup.py", "effective_cores", "a grant is read back: one file of a cgroup, 0.01 ms"),
     Exemption("managers/host/cgroup.py", "quota_us", "the same"),
     Exemption("managers/host/cgroup.py", "cpu_s", "the usage of a cgroup: one file, 0.01 ms"),

@@ -146,8 +146,8 @@ class Summary:
                 waited_p99_s=self._waits.quantile(0.99),
             ),
             holding=len(self._holding),
-            refused=self._why_refused(shares=False),
-            refused_share=self._why_refused(shares=True),
+            refused=self.why_refused(shares=False),
+            refused_share=self.why_refused(shares=True),
             pauses=self._pauses,
             paused_s=self._paused_s
             + (0.0 if self._paused_since_s is None else max(0.0, until_s - self._paused_since_s)),
@@ -198,7 +198,8 @@ class Summary:
     def _policy_refused(self, event: PolicyRefused) -> None:
         self._refused[event.shares] = event
 
-    def _why_refused(self, *, shares: bool) -> str | None:
+    def why_refused(self, *, shares: bool) -> str | None:
+        """Say why a policy (`shares`: of shared cores) is not asked any more, and since when; None if it is."""
         refused = self._refused.get(shares)
         if refused is None:
             return None

@@ -112,6 +112,28 @@ async def test_who_waits_for_it_to_run_goes_on_with_it_unless_it_stops_again_at_
     assert now_s() == pytest.approx(1.0)
 
 
+@virtual
+async def test_a_call_counts_from_the_beginning_of_its_wait_to_its_end() -> None:
+    clock = RunningTime()
+
+    async def call() -> None:
+        async with clock.call():
+            assert clock.is_busy
+            await asyncio.sleep(1)
+
+    clock.stop()
+    waiting, given_up = (asyncio.create_task(call()) for _ in range(2))
+    await turns(2)
+    assert clock.is_busy
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    assert clock.is_busy
+    clock.go_on()
+    assert clock.is_busy, "it has not noticed yet"
+    await waiting
+    assert (clock.is_busy, now_s()) == (False, 1.0)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_cancelling_ends_a_wait_and_not_what_it_waits_for(stopped: bool) -> None:
     @virtual
