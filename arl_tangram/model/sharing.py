@@ -120,5 +120,16 @@ def check_share(share: object, pool: str) -> None:
     if share is None or share == "resize" or (isinstance(share, SharePolicy) and not isinstance(share, type)):
         return
     raise ConfigurationError(
-        f"{pool}(share=) takes 'resize', a policy such as policies.equal_shares(), or None, not {share!r}"
+        f"{pool}(share=) takes 'resize', a policy such as policies.equal_shares(), or None, "
+        f"not {share!r}{_advice(share)}"
     )
+
+
+def _advice(share: object) -> str:
+    """Say what may have been meant by what no pool takes; empty if there is no telling."""
+    if callable(share):
+        return "; call it"
+    if hasattr(share, "planner"):
+        return ", which decides what starts and is for Tangram(policy=)"
+    lacking = [name for name in ("name", "rank", "next_s", "share") if not hasattr(share, name)]
+    return f"; it lacks {', '.join(lacking)}" if len(lacking) < 4 else ""

@@ -50,7 +50,7 @@ class Statistics:
 
     Attributes:
         waiting: calls and trajectories that wait, those that wait to be tried again included.
-        running: calls that hold units.
+        running: calls that hold units, and those that are suspended.
         lingering: names of actions whose caller was answered and whose body still holds units.
         trajectories: open trajectories.
         dimensions: each counted resource by name, such as `cpu` or `quota:search/calls`.

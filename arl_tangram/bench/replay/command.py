@@ -24,8 +24,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help=f"comma-separated: calls with the columns {', '.join(CALL_COLUMNS)}; or trajectories with the columns "
-        f"{', '.join(TRAJECTORY_COLUMNS)}",
+        help=f"comma-separated: calls, with the columns {', '.join(CALL_COLUMNS)}; beside them, where there are any, "
+        f"trajectories, with the columns {', '.join(TRAJECTORY_COLUMNS)}",
     )
     parser.add_argument(
         "--cores", type=_cores, nargs="+", default=list(CORES), metavar="N", help="of the pool; default: 8 16 32 64"

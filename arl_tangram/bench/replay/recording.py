@@ -116,7 +116,9 @@ class _Table:
             columns = list(reader.fieldnames or ())
             rows = [(reader.line_num, row) for row in reader]
         except csv.Error as error:
-            raise RecordingError(f"{path}, line {reader.reader.line_num}: {error}") from None
+            raise RecordingError(
+                f"{path}, line {reader.reader.line_num}: this is not comma-separated: {error}"
+            ) from None
         _check_columns(path, columns)
         if not rows:
             raise RecordingError(f"{path} has columns and no rows")

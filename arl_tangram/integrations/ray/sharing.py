@@ -113,7 +113,7 @@ def _declared(factory: Callable[[], Tangram], nodes: Sequence[Node] | None, wher
     if setup.share is not None:
         raise ConfigurationError(
             f"{where}: {type(setup.pool).__name__}(share=) is for a runtime of one process; in a shared runtime, "
-            "running actions keep their cores"
+            "running actions keep their cores: leave it out"
         )
     if nodes is None:
         return configuration.describe(setup)

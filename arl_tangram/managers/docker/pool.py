@@ -82,8 +82,9 @@ class DockerPool:
         pull: `missing` pulls images that the daemon does not have, `never` does not.
         core_ids: numbers of the cores that the pool may use; by default the first that there are.
         share: lets running actions in sandboxes share the cores of their host: each grows into those that fall free,
-            shrinks when others need them, and may be suspended. `resize` does what is best by default, a policy (such
-            as `policies.equal_shares()`) decides how; None leaves every action the cores that it started with.
+            shrinks when others need them, and may be suspended. `resize` is `policies.size_aware()`, another policy
+            (such as `policies.equal_shares()`) decides otherwise; None leaves every action the cores that it started
+            with.
 
     Raises:
         ConfigurationError: a value, or a combination of values, that is not possible.

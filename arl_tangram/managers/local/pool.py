@@ -34,9 +34,9 @@ class LocalPool:
         isolation: `auto` uses bwrap where it works, `bwrap` insists on it, `none` never does.
         root: the folder for sandboxes; by default one per user in the folder for temporary files.
         share: lets running actions in sandboxes share the cores: each grows into those that fall free, shrinks when
-            others need them, and may be suspended. `resize` does what is best by default, a policy (such as
-            `policies.equal_shares()`) decides how; None leaves every action the cores that it started with. It needs
-            cgroups: where there are none, nothing is shared, which `report()` says.
+            others need them, and may be suspended. `resize` is `policies.size_aware()`, another policy (such as
+            `policies.equal_shares()`) decides otherwise; None leaves every action the cores that it started with. It
+            needs cgroups: where there are none, nothing is shared, which `describe()` and `report()` say.
 
     Raises:
         ConfigurationError: cores or memory that there are not, or options that make no sense.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.sharing import SharePolicy
 from arl_tangram.scheduling.policy import Plan, Policy
 
 
@@ -41,6 +42,8 @@ def policy_of(policy: Policy | Plan) -> Policy:
     module = str(getattr(policy, "__module__", ""))
     if callable(policy) and not isinstance(policy, type) and not module.startswith("arl_tangram.scheduling"):
         return Own(policy)  # one of our own functions would be `policies.fixed` without its call
+    given: object = policy
+    advice = ", which is for share= of a pool" if isinstance(given, SharePolicy) else ""
     raise ConfigurationError(
-        f"policy= takes a policy, such as policies.fixed(4), or a function that plans a Group, not {policy!r}"
+        f"policy= takes a policy, such as policies.fixed(4), or a function that plans a Group, not {policy!r}{advice}"
     )

@@ -88,7 +88,7 @@ class TestRead:
             ("traj,start_s,dur_s\n1,0\n", "line 2: it does not have the 3 fields of line 1"),
             ("traj,start_s,dur_s\n1,0,1,2\n", "line 2: it does not have the 3 fields of line 1"),
             ("traj,start_s,dur_s\n,0,1\n", "line 2: traj is empty"),
-            ('traj,start_s,dur_s\n1,0,"1"2\n', "line 2: "),
+            ('traj,start_s,dur_s\n1,0,"1"2\n', "line 2: this is not comma-separated: "),
             ("traj,span_s\n1,2\n", "no file of calls among .*calls.csv: none has traj, start_s and dur_s"),
         ],
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -639,8 +640,14 @@ async def test_what_is_shared_is_said() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"FakePool\(share=\) takes 'resize', a policy .*, not 'always'"):
         FakePool(share=cast(Any, "always"))
-    with pytest.raises(ConfigurationError, match=r"not <class .*EqualShares'>"):
+    with pytest.raises(ConfigurationError, match=r"not <class .*EqualShares'>; call it$"):
         FakePool(share=cast(Any, policies.EqualShares))
+    with pytest.raises(ConfigurationError, match=r"not Elastic\(\), which decides what starts .* Tangram\(policy=\)$"):
+        FakePool(share=cast(Any, policies.elastic()))
+    with pytest.raises(ConfigurationError, match=r"; it lacks rank, next_s, share$"):
+        FakePool(share=cast(Any, SimpleNamespace(name="own")))
+    with pytest.raises(ConfigurationError, match=r"not EqualShares\(\), which is for share= of a pool$"):
+        Tangram(FakePool(), policy=cast(Any, policies.equal_shares()))
     with pytest.raises(
         ConfigurationError, match=r"policy=reserved.* and FakePool\(share=\) lets running actions share"
     ):

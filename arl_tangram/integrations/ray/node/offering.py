@@ -41,7 +41,7 @@ def managers_of(node: str, pools: Sequence[CpuPool | GpuPool]) -> tuple[CpuManag
     if cores and getattr(cores[0], "share", None) is not None:
         raise ConfigurationError(
             f"{named(node)}: {type(cores[0]).__name__}(share=) is for a runtime of one process; in a shared runtime, "
-            "running actions keep their cores"
+            "running actions keep their cores: leave it out"
         )
     return (cores[0].manager() if cores else None), (gpus[0].manager() if gpus else None)
 
