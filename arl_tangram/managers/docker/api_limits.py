@@ -25,6 +25,7 @@ from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpul
 
 IDLE_AFTER_S = 0.25
 AGAIN_S = 5.0  # after an update that failed, of which no command hears
+GIVE_UP_S = 8.0  # after the first one of a running action that failed: the third one, unless its cores change meanwhile
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 RUSH_LIMIT_S = 3.0
@@ -78,6 +79,9 @@ class ApiLimits:
         self._later: asyncio.TimerHandle | None = None
         self._may_try_again = True
         self._work: asyncio.Task[None] | None = None
+        self._failing_since_s: float | None = None  # what a running action is to have; None: it has that
+        self._tell_granted: Callable[[], None] = lambda: None
+        self._tell_failed: Callable[[InfrastructureError], None] = lambda _: None
         self._shell: Shell | None = None
         self._is_seen = False  # inside, since the last action began
         self._closed = False
@@ -90,6 +94,7 @@ class ApiLimits:
         before, self._wish = self._wish, wish
         if before is None:
             self._is_seen = False
+            self._failing_since_s = None
         self._failure = None
         self._may_try_again = True
         if self._later is not None:
@@ -97,8 +102,8 @@ class ApiLimits:
             self._later = None
         if wish is None and before != SUSPENDED and self._in_effect is not None:
             self._later = self._loop.call_later(self._idle_after_s, self._begin_after_all)
-        else:
-            self._begin()
+        elif not self._begin():
+            self._tell_if_granted()
 
     async def settled(self) -> None:
         """Wait for the daemon, and for the look inside; see `Limits.settled`."""
@@ -150,6 +155,10 @@ class ApiLimits:
         """Ask for the next wish even if it is the one before; see `Limits.forget`."""
         self._in_effect = None
         self._is_seen = False
+
+    def listen(self, on_granted: Callable[[], None], on_failed: Callable[[InfrastructureError], None]) -> None:
+        """Take who is told what becomes of grants; see `Limits.listen`."""
+        self._tell_granted, self._tell_failed = on_granted, on_failed
 
     def see_inside(self, shell: Shell) -> None:
         """Take what runs a script of ours in the container; see `Limits.see_inside`."""
@@ -205,20 +214,37 @@ class ApiLimits:
                     self._tell_unheard(error)
                     return
             else:
-                self._in_effect = wanted
+                self._in_effect, self._failing_since_s = wanted, None
+        self._tell_if_granted()
+
+    def _tell_if_granted(self) -> None:
+        if isinstance(self._wish, Placement) and self._in_effect == self._wanted() and not self._frozen:
+            self._tell_granted()
 
     def _tell_unheard(self, error: InfrastructureError) -> None:
         """Tell of a failure that no command hears of, and have the same tried again a little later.
 
         That is so when a container is to be idle, where once more is enough, and when what runs in it is to have more
-        or less than it had: it would have that for as long as it runs.
+        or less than it had: it would have that for as long as it runs, so that ends when it has failed for a while.
         """
-        begins = isinstance(self._wish, Placement) and not self._is_seen  # the commands to come hear of it
-        if begins or self._frozen or self._rushing or self._closed or isinstance(error, SandboxLostError):
+        if self._closed or self._frozen or self._rushing:
+            return
+        if isinstance(self._wish, Placement) and not self._is_seen:
+            self._tell_granted()  # nothing runs: the commands to come hear of it
+            return
+        is_away = isinstance(error, DaemonAwayError)  # which is waited for elsewhere, and not for ever
+        if isinstance(error, SandboxLostError) and not is_away:
+            return  # its end is heard otherwise, and why it came
+        now_s = self._loop.time()
+        if self._failing_since_s is None or is_away:
+            self._failing_since_s = now_s
+        if self._wish is not None and now_s - self._failing_since_s > GIVE_UP_S:
+            self._tell_failed(error)
             return
         what = "give back what its last action had" if self._wish is None else "have what its action has now"
         again = f"; that is tried again in {AGAIN_S:g} s" if self._may_try_again else ""
-        _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
+        if not is_away:
+            _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
         if self._may_try_again:
             self._may_try_again = self._wish is not None
             self._later = self._loop.call_later(AGAIN_S, self._begin_after_all)

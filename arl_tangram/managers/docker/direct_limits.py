@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
-from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
+from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.allotment import (
     IDLE_QUOTA_US,
     SUSPENDED,
@@ -46,6 +47,7 @@ class DirectLimits:
         self._quota_us: int | None = IDLE_QUOTA_US
         self._failure: AllocationError | None = None
         self._frozen = False
+        self._tell_granted: Callable[[], None] = lambda: None
 
     def want(self, wish: Wish) -> None:
         """Write, and read back; see `Limits.want`. The same wish is written again: others can have changed it."""
@@ -55,6 +57,8 @@ class DirectLimits:
         try:
             self._write(wanted)
             check_in_effect(wanted, self._read())
+            if isinstance(wish, Placement):
+                self._tell_granted()
         except OSError as error:
             if wish is None:
                 return  # it is gone, or some cores of the pool are; an action that it matters to hears it
@@ -113,6 +117,10 @@ class DirectLimits:
 
     def forget(self) -> None:
         """Do nothing: every wish is written."""
+
+    def listen(self, on_granted: Callable[[], None], on_failed: Callable[[InfrastructureError], None]) -> None:
+        """Take who is told of a grant; a failure is raised at once."""
+        self._tell_granted = on_granted
 
     def see_inside(self, shell: Shell) -> None:
         """Take nothing: the files tell."""

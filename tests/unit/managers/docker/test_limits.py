@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
-from arl_tangram.managers.docker.allotment import SUSPENDED
+from arl_tangram.managers.docker.allotment import SUSPENDED, Wish
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.api_limits import AGAIN_S, RUSH_LIMIT_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
@@ -405,17 +405,145 @@ async def test_a_grant_that_fails_while_its_action_runs_is_heard_by_commands_and
     limits.want(ONE)
     with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
         await limits.settled()
-    await asyncio.sleep(2.5 * AGAIN_S)
-    assert (len(daemon.updates), len(caplog.messages)) == (5, 3)
+    await asyncio.sleep(1.5 * AGAIN_S)
+    assert (len(daemon.updates), len(caplog.messages)) == (4, 2)
     with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
         await limits.settled()
     daemon.error = None
     await asyncio.sleep(AGAIN_S)
     await limits.settled()
-    assert daemon.updates[2:] == [(-1, "1")] * 4
+    assert daemon.updates[2:] == [(-1, "1")] * 3
     await asyncio.sleep(10 * AGAIN_S)
-    assert len(daemon.updates) == 6
+    assert len(daemon.updates) == 5
     await limits.aclose()
+
+
+@dataclass
+class Told:
+    """What limits tell of grants."""
+
+    granted: int = 0
+    failed: list[str] = field(default_factory=list[str])
+
+    def grant(self) -> None:
+        self.granted += 1
+
+    def fail(self, error: InfrastructureError) -> None:
+        self.failed.append(str(error))
+
+
+async def test_a_grant_is_told_when_the_daemon_has_put_it_in_effect(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.want(TWO)
+    assert told.granted == 0
+    await limits.settled()
+    assert told.granted == 1
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.gate.clear()
+    limits.want(TWO)
+    await asyncio.sleep(0.01)
+    limits.want(SUSPENDED)
+    daemon.gate.set()
+    await limits.settled()
+    assert told.granted == 1, "suspended again before it had them"
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(TWO)
+    assert told.granted == 3, "what it has already is told at once"
+    assert told.failed == []
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("wish", [ONE, SUSPENDED])
+async def test_a_change_of_a_running_action_that_keeps_failing_is_told_after_three_tries(
+    daemon: FakeDaemon, wish: Wish
+) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(wish)
+    await asyncio.sleep(1.5 * AGAIN_S)
+    assert told.failed == []
+    await asyncio.sleep(AGAIN_S)
+    assert len(told.failed) == 1
+    assert "the daemon did not do it: busy" in told.failed[0]
+    await asyncio.sleep(10 * AGAIN_S)
+    assert (len(told.failed), len(daemon.updates), told.granted) == (1, 4, 1)
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_other_wishes_meanwhile_do_not_put_the_end_of_the_tries_off(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    for _ in range(5):
+        limits.want(ONE)
+        await asyncio.sleep(1.0)
+        limits.want(SUSPENDED)
+        await asyncio.sleep(1.0)
+    assert len(told.failed) == 1
+    daemon.error = None
+    limits.want(None)
+    await asyncio.sleep(1.0)
+    limits.want(TWO)
+    await limits.settled()
+    assert (told.granted, len(told.failed)) == (2, 1), "the next action begins anew"
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("gone", 0, "connection refused")
+    limits.want(TWO)
+    await asyncio.sleep(10 * AGAIN_S)
+    assert (told.granted, told.failed) == (1, [])
+    daemon.error = None
+    await asyncio.sleep(2 * AGAIN_S)
+    assert told.granted == 2
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_who_waits_hears_that_a_first_grant_failed(daemon: FakeDaemon) -> None:
+    """Suspended before it had any, nothing runs in it whose clock must stand."""
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(TWO)
+    with pytest.raises(AllocationError):
+        await limits.settled()
+    assert (told.granted, told.failed) == (1, [])
+    await limits.aclose()
+
+
+async def test_direct_limits_tell_a_grant_at_once(group: SandboxGroup) -> None:
+    limits, told = direct(group), Told()
+    limits.listen(told.grant, told.fail)
+    for wish, granted in ((TWO, 1), (SUSPENDED, 1), (ONE, 2), (None, 2)):
+        limits.want(wish)
+        assert told.granted == granted
 
 
 async def test_api_limits_ask_the_daemon_and_wait(daemon: FakeDaemon) -> None:
