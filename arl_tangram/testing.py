@@ -248,6 +248,7 @@ class FakeLease:
         self._node = node
         self._milli_cores = milli_cores
         self._sandbox = sandbox
+        self._stays_awake = False
         if sandbox is not None:
             sandbox.leases += 1
             sandbox.has(milli_cores)
@@ -262,15 +263,25 @@ class FakeLease:
         more, self._milli_cores = milli_cores - self._milli_cores, milli_cores
         self._manager.change(more, self._node)
         self._sandbox.has(milli_cores)
+        if self._stays_awake:
+            self._sandbox.goes_on()
         if self._sandbox.closed:
             raise SandboxLostError(f"the sandbox {self._sandbox.id} is closed")
 
+    def wake(self) -> None:
+        """Let what waits go on, and nothing wait any more."""
+        self._stays_awake = True
+        if self._sandbox is not None:
+            self._sandbox.goes_on()
+
     def needs_cleanup(self) -> bool:
-        """Nothing runs."""
-        return False
+        """Whether something waits because the sandbox is suspended; nothing else takes any time."""
+        return self._sandbox is not None and self._sandbox.is_waited_for
 
     async def clean(self) -> None:
-        """Nothing to kill."""
+        """Let nothing wait any more; commands that did never run."""
+        if self._sandbox is not None:
+            self._sandbox.kill()
 
     def release(self) -> None:
         """Give the cores back, once."""
@@ -304,6 +315,13 @@ class FakeSandbox:
     node: int = 0
     sizes: list[float] = field(default_factory=list[float])
     _suspended: asyncio.Event | None = None
+    _waiting: int = 0
+    _kills: int = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a command or a file operation waits for it to go on."""
+        return self._waiting > 0
 
     @property
     def suspended(self) -> bool:
@@ -324,9 +342,18 @@ class FakeSandbox:
             self._suspended.set()
             self._suspended = None
 
+    def kill(self) -> None:
+        """Let nothing wait any more; commands that did never run."""
+        self._kills += 1
+        self.goes_on()
+
     async def _until_running(self) -> None:
-        while self._suspended is not None:
-            await self._suspended.wait()
+        self._waiting += 1
+        try:
+            while self._suspended is not None:
+                await self._suspended.wait()
+        finally:
+            self._waiting -= 1
 
     async def exec(
         self,
@@ -340,10 +367,11 @@ class FakeSandbox:
         spill: bool = False,
     ) -> ExecResult:
         """Record a command and return what `on_exec` says."""
+        kills = self._kills
         await self._until_running()
         if self.closed:
             raise SandboxLostError(f"the sandbox {self.id} is closed")
-        if not self.leases:
+        if not self.leases or kills != self._kills:
             raise UsageError(no_cores(self.id))
         self.commands.append(tuple(argv))
         return self._manager.run(argv)

@@ -32,6 +32,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/host/cgroup.py", "set_cores", "a grant is one write to a cgroup file, about 0.02 ms"),
     Exemption("managers/host/cgroup.py", "set_quota", "the same for fractions of a core"),
     Exemption("managers/host/cgroup.py", "set_quota_us", "the same, as the kernel counts it"),
+    Exemption("managers/host/cgroup.py", "set_weight", "the same for what is suspended"),
     Exemption("managers/host/cgroup.py", "effective_cores", "a grant is read back: one file of a cgroup, 0.01 ms"),
     Exemption("managers/host/cgroup.py", "quota_us", "the same"),
     Exemption("managers/host/cgroup.py", "cpu_s", "the usage of a cgroup: one file, 0.01 ms"),

@@ -242,10 +242,11 @@ class Cores:
         needed = milli_cores // MILLI
         if milli_cores % MILLI:
             needed = _ceil(sum(self._fractions.values()) + milli_cores) - len(self._shared)
-        for _ in range(needed - self.free):
-            pair = next((pair for pair in self._pairs() if self._online(pair[0])), None)
-            if pair is None:
-                return  # which `pick` tells
+        needed -= self.free
+        if needed > sum(len(self._online(spare)) for spare in self._spare):
+            return  # which `pick` tells
+        for _ in range(needed):
+            pair = next(pair for pair in self._pairs() if self._online(pair[0]))
             core = self._online(pair[0])[0]
             pair[0].remove(core)
             insort(pair[1], core)

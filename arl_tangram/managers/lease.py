@@ -34,6 +34,7 @@ class SandboxLease:
         meter: adds up what its commands take.
         core_ids: asks for the host's numbers of the cores.
         resize: lets the sandbox have as many milli-cores from now on.
+        wake: lets a suspended sandbox go on without any.
         release: gives the cores back.
     """
 
@@ -44,11 +45,13 @@ class SandboxLease:
         *,
         core_ids: Callable[[], tuple[int, ...]],
         resize: Callable[[int], None],
+        wake: Callable[[], None],
         release: Callable[[], None],
     ) -> None:
         self._sandbox = sandbox
         self._core_ids = core_ids
         self._resize = resize
+        self._wake = wake
         self._release = release
         self._held: tuple[int, ...] | None = None
         self._meter = meter
@@ -68,6 +71,11 @@ class SandboxLease:
         """
         if self._held is None:
             self._resize(milli_cores)
+
+    def wake(self) -> None:
+        """Let what an interrupted body cleans up go on; see `CpuLease.wake`. Nothing happens once it is released."""
+        if self._held is None:
+            self._wake()
 
     @property
     def usage(self) -> ExecUsage:

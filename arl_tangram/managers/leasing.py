@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -12,6 +14,9 @@ from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLost
 from arl_tangram.managers.cores import Cores, Placement
 from arl_tangram.managers.lease import Killable, SandboxLease
 from arl_tangram.managers.usage import UsageMeter
+from arl_tangram.model.quantities import MILLI
+
+_logger = logging.getLogger(__name__)
 
 
 class Placeable(Killable, Protocol):
@@ -35,9 +40,10 @@ class Placeable(Killable, Protocol):
         ...
 
     def suspend(self) -> None:
-        """Let it have next to no time, on all cores of the pool, until it is placed again, ended or killed.
+        """Let it have next to no time, on the cores that it had, until it is placed again, ended or killed.
 
-        New commands wait for that, and the deadlines of those that run stand still.
+        Those are others' from now on, in whose way it is not; what runs in it sees as many cores as before. New
+        commands wait for that, and the deadlines of those that run stand still.
 
         Raises:
             OSError: it does not take that.
@@ -61,6 +67,20 @@ class Placeable(Killable, Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Leased:
+    """A sandbox with cores.
+
+    Attributes:
+        had: its cores before it was suspended the last time.
+        stays_awake: whether it is not to be suspended any more.
+    """
+
+    sandbox: Placeable
+    had: Placement | None = None
+    stays_awake: bool = False
+
+
 class Leasing:
     """The grants of cores of one pool.
 
@@ -72,8 +92,9 @@ class Leasing:
     def __init__(self, cores: Cores, *, look: Callable[[], None] = lambda: None) -> None:
         self._cores = cores
         self._look = look
-        self._leased: dict[int, Placeable] = {}
+        self._leased: dict[int, _Leased] = {}
         self._numbers = itertools.count(1)
+        self._has_told = False
 
     def lease(self, milli_cores: int, sandbox: Placeable | None, *, again: bool, most: int = 0) -> SandboxLease:
         """Apply a grant; if that fails, nothing of it is left. See `CpuManager.lease`.
@@ -98,11 +119,12 @@ class Leasing:
             meter,
             core_ids=lambda: self._cores.placement(key).core_ids,
             resize=partial(self._resize, key),
+            wake=partial(self._wake, key),
             release=partial(self._give_back, key, meter),
         )
         self.place(moved)  # first: they have moved, whatever becomes of this one
         if sandbox is not None:
-            self._leased[key] = sandbox
+            self._leased[key] = _Leased(sandbox)
             try:
                 _apply(sandbox, partial(sandbox.place, own))
             except BaseException:
@@ -117,26 +139,50 @@ class Leasing:
         for key, placement in moved.items():
             if key in self._leased:
                 with contextlib.suppress(OSError):  # that sandbox is dying, which its own action hears
-                    self._leased[key].place(placement)
+                    self._leased[key].sandbox.place(placement)
 
     def _resize(self, key: int, milli_cores: int) -> None:
         self._look()
+        before = self._cores.placement(key)
+        moved = self._change(key, milli_cores)
+        own = moved.pop(key)
+        self.place(moved)  # first: they have moved, whatever becomes of this one
+        if (leased := self._leased.get(key)) is not None:
+            if before.core_ids:
+                leased.had = before
+            leased.sandbox.check()
+            if own.core_ids:
+                _apply(leased.sandbox, partial(leased.sandbox.place, own))
+            elif not leased.stays_awake:
+                _apply(leased.sandbox, leased.sandbox.suspend)
+
+    def _change(self, key: int, milli_cores: int) -> dict[int, Placement]:
+        """Change a grant; with too few cores online, it gets those that there are, as long as it has any then."""
         try:
-            moved = self._cores.change(key, milli_cores)
+            return self._cores.change(key, milli_cores)
         except ValueError as error:
             if not self._cores.offline:
                 raise  # a defect of whoever asks
-            raise AllocationError(f"cores went offline before they could be given: {error}") from error
-        own = moved.pop(key)
-        self.place(moved)  # first: they have moved, whatever becomes of this one
-        if (sandbox := self._leased.get(key)) is not None:
-            sandbox.check()
-            _apply(sandbox, partial(sandbox.place, own) if own.core_ids else sandbox.suspend)
+            count = len(self._cores.placement(key).core_ids) + self._cores.free
+            if count == 0:
+                raise AllocationError(f"cores went offline before they could be given: {error}") from error
+            if not self._has_told:
+                self._has_told = True
+                _logger.warning("cores went offline before a running action could have them: %s", error)
+            return self._cores.change(key, count * MILLI)
+
+    def _wake(self, key: int) -> None:
+        if (leased := self._leased.get(key)) is None:
+            return
+        leased.stays_awake = True
+        if leased.had is not None and not self._cores.placement(key).core_ids:
+            with contextlib.suppress(OSError):  # what is dying needs no time, which its own action hears
+                leased.sandbox.place(leased.had)
 
     def _give_back(self, key: int, meter: UsageMeter) -> None:
-        sandbox = self._leased.pop(key, None)
-        if sandbox is not None:
-            sandbox.end(meter)
+        leased = self._leased.pop(key, None)
+        if leased is not None:
+            leased.sandbox.end(meter)
         self.place(self._cores.give_back(key))
 
 

@@ -63,11 +63,19 @@ class CpuLease(Protocol):
 
         Synchronous: by direct writes they are in effect, through a daemon that is begun. Commands that run keep
         running, and their deadlines stand still while it is suspended. Only for a sandbox, where the manager
-        `can_resize`; the caller never asks for more than is free.
+        `can_resize`; the caller never asks for more than is free. Should some of them have gone offline, it gets those
+        that there are.
 
         Raises:
-            AllocationError: the sandbox does not have the cores.
+            AllocationError: the sandbox does not have the cores, or there are none.
             SandboxLostError: the sandbox is gone.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Let what an interrupted body cleans up go on at once, and be suspended no more; cannot fail.
+
+        Without cores of its own, it goes on on those that it had, though they are others' as well until its end.
         """
         ...
 

@@ -12,13 +12,19 @@ class RunningTime:
     It runs from the beginning on.
     """
 
-    __slots__ = ("_going_on", "_loop", "_stood_s", "_stopped_at_s")
+    __slots__ = ("_going_on", "_loop", "_stood_s", "_stopped_at_s", "_waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stood_s = 0.0
         self._stopped_at_s = 0.0
         self._going_on: asyncio.Future[None] | None = None  # done when it goes on; None while it runs
+        self._waiting = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits for it to run: what is to be done then belongs to the action of now."""
+        return self._waiting > 0
 
     def stop(self) -> None:
         """Stand still from now on; idempotent."""
@@ -35,8 +41,12 @@ class RunningTime:
 
     async def until_running(self) -> None:
         """Wait while it stands still; at once if it runs."""
-        while self._going_on is not None:
-            await asyncio.wait([self._going_on])
+        self._waiting += 1
+        try:
+            while self._going_on is not None:
+                await asyncio.wait([self._going_on])
+        finally:
+            self._waiting -= 1
 
     async def wait(self, future: asyncio.Future[Any], limit_s: float | None, *ends: asyncio.Future[Any]) -> bool:
         """Wait for a future, for so many seconds of this clock at most; return whether it is done.

@@ -104,6 +104,23 @@ class ResizingContract:
             lease.resize(cores * 1000)
         assert (await running).exit_code == 0
 
+    async def test_a_suspended_command_sees_as_many_cores_as_it_had(
+        self, sandbox: ManagedSandbox, lease: CpuLease
+    ) -> None:
+        count = "until [ -e go ]; do sleep 0.01; done; env -u OMP_NUM_THREADS nproc"
+        running = asyncio.create_task(sandbox.exec(shell(f"touch there; {count}")))
+        async with asyncio.timeout(60):
+            while (await sandbox.exec(["test", "-e", "there"])).exit_code:
+                pass
+        lease.resize(2000)
+        lease.resize(1000)
+        going = asyncio.create_task(sandbox.exec(shell("sleep 0.1; touch go")))
+        await asyncio.sleep(0.05)
+        lease.resize(0)
+        done, _ = await ended(running, going)
+        assert isinstance(done, ExecResult)
+        assert done.stdout == b"1\n"
+
     async def test_programs_are_told_the_most_that_they_ever_have(
         self, sandbox: ManagedSandbox, lease: CpuLease
     ) -> None:

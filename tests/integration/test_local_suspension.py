@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.errors import SandboxLostError
-from arl_tangram.managers.host.cgroup import SUSPENDED_QUOTA_US
+from arl_tangram.managers.host.cgroup import SUSPENDED_QUOTA_US, SandboxGroup
+from arl_tangram.managers.host.hierarchy import FILES
 from arl_tangram.managers.local import LocalPool
 from arl_tangram.managers.local.site import IsolationChoice
-from contract.resizing_contract import busy
+from arl_tangram.model.sandbox import ExecResult
+from contract.resizing_contract import busy, cpu_s
 from contract.sandbox_contract import mark, processes, until_there_is
 from integration.local_managers import keepers, local_manager
 from integration.test_local_faults import TESTS, kill_hard, left_behind, until_gone
@@ -58,6 +60,12 @@ def start_trainer(root: Path, isolation: str, mine: str) -> subprocess.Popen[byt
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
     )
+
+
+def comes_last(group: SandboxGroup) -> bool:
+    """Return whether a group has the least weight."""
+    files = FILES[group.version]
+    return (group.folders["cpu"] / files.weight).read_text().strip() == files.least_weight
 
 
 def lifters(owner: str) -> list[int]:
@@ -146,6 +154,29 @@ async def test_a_keeper_that_dies_while_it_is_suspended(tmp_path: Path, isolatio
         manager.lease(2000, None).release()
 
 
+async def test_those_that_are_suspended_leave_others_their_cores(tmp_path: Path) -> None:
+    """By their quotas alone, they would take a tenth of a core."""
+    async with local_manager(tmp_path, resizes=True) as manager:
+        running: list[asyncio.Task[ExecResult]] = []
+        suspended = [mark() for _ in range(10)]
+        for mine in suspended:
+            box = await manager.create_sandbox(image=None, memory_bytes=0)
+            lease = manager.lease(2000, box)
+            running.append(asyncio.create_task(box.exec(busy(mine, 2))))
+            await until_there_is(f": {mine}")
+            lease.resize(0)
+        box, theirs = await manager.create_sandbox(image=None, memory_bytes=0), mark()
+        manager.lease(2000, box)
+        running.append(asyncio.create_task(box.exec(busy(theirs, 4))))
+        await until_there_is(f": {theirs}")
+        before_s = sum(map(cpu_s, suspended))
+        await asyncio.sleep(3.0)
+        assert sum(map(cpu_s, suspended)) - before_s < 0.15  # 0.3 s by their quotas
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+
+
 async def test_what_lifts_quotas_ends_with_its_manager(tmp_path: Path) -> None:
     manager = LocalPool(cores=2, root=tmp_path / "made", share="resize").manager()
     await manager.start()
@@ -171,14 +202,17 @@ async def test_a_change_is_written_before_it_returns(tmp_path: Path) -> None:
         group = manager.site.tree.group("1")
         lease = manager.lease(1000, box)
         took: list[float] = []
+        had = lease.core_ids
         for turn in range(200):
             cores = (turn + 1) % 3
             began_s = time.perf_counter()
             lease.resize(1000 * cores)
             took.append(time.perf_counter() - began_s)
-            assert len(group.effective_cores()) == (cores or 2)
-            assert group.effective_cores() == lease.core_ids or not cores
+            had = lease.core_ids or had
+            assert group.effective_cores() == had
             assert group.quota_us() == (None if cores else SUSPENDED_QUOTA_US)
+            assert comes_last(group) == (not cores)
+        lease.resize(0)
         lease.release()
-        assert group.quota_us() is None
+        assert (group.quota_us(), comes_last(group)) == (None, False)
         assert sorted(took)[len(took) // 2] < 0.005

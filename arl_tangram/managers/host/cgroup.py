@@ -174,6 +174,12 @@ class SandboxGroup:
             else:
                 write_file(folder / "cpu.max", f"{'max' if quota_us is None else quota_us} {PERIOD_US}")
 
+    def set_weight(self, *, least: bool) -> None:
+        """Let it have next to no time, at once, on cores that others want as well, or (not `least`) as much as they."""
+        if folder := self.folders.get("cpu"):
+            files = FILES[self.version]
+            write_file(folder / files.weight, files.least_weight if least else files.usual_weight)
+
     def effective_cores(self) -> tuple[int, ...]:
         """Return the cores that what is in it can run on now, those that are offline not included.
 
@@ -251,12 +257,13 @@ def kill_group(version: int, folders: Sequence[Path], spared: Collection[int] = 
         time.sleep(0.002)
 
 
-def lift_quota(version: int, folder: Path) -> None:
-    """Let what is in a cgroup have all the time that there is, if it has a quota that can be lifted."""
-    file = folder / FILES[version].quota
-    if file.exists():
-        with contextlib.suppress(OSError):
-            write_file(file, FILES[version].no_quota)
+def lift_limits(version: int, folder: Path) -> None:
+    """Let what is in a cgroup have as much time as others, without a quota, as far as it has such limits."""
+    files = FILES[version]
+    for name, text in ((files.quota, files.no_quota), (files.weight, files.usual_weight)):
+        if (file := folder / name).exists():
+            with contextlib.suppress(OSError):
+                write_file(file, text)
 
 
 def processes(folder: Path) -> list[int]:

@@ -13,11 +13,14 @@ USAGE = "cpuacct"  # of version 1 only; version 2 counts in every cgroup
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Names of the files that differ between the versions, and what lifts a quota."""
+    """Names of the files that differ between the versions, what lifts a quota, and weights."""
 
     effective_cpus: str
     quota: str
     no_quota: str
+    weight: str
+    usual_weight: str
+    least_weight: str
     memory_limit: str
     swap_limit: str
     freeze: str
@@ -28,6 +31,9 @@ FILES: Mapping[int, Files] = {
         effective_cpus="cpuset.effective_cpus",
         quota="cpu.cfs_quota_us",
         no_quota="-1",
+        weight="cpu.shares",
+        usual_weight="1024",
+        least_weight="2",
         memory_limit="memory.limit_in_bytes",
         swap_limit="memory.memsw.limit_in_bytes",
         freeze="freezer.state",
@@ -36,6 +42,9 @@ FILES: Mapping[int, Files] = {
         effective_cpus="cpuset.cpus.effective",
         quota="cpu.max",
         no_quota="max",
+        weight="cpu.weight",
+        usual_weight="100",
+        least_weight="1",
         memory_limit="memory.max",
         swap_limit="memory.swap.max",
         freeze="cgroup.freeze",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.environment import SANDBOX_VARIABLE
-from arl_tangram.managers.host.cgroup import kill_group, lift_quota, remove_group
+from arl_tangram.managers.host.cgroup import kill_group, lift_limits, remove_group
 from arl_tangram.managers.host.hierarchy import Hierarchy
 from arl_tangram.managers.host.trees import remove_tree
 
@@ -177,7 +177,7 @@ def remove_cgroups(version: int, folder: Path) -> None:
     """Kill what is in a cgroup and below it, and remove them; blocks."""
     for child in _listed(folder):
         remove_cgroups(version, child)
-    lift_quota(version, folder)  # what is suspended would take long to die
+    lift_limits(version, folder)  # what is suspended would take long to die
     kill_group(version, [folder])
     remove_group(folder)
 

@@ -1,4 +1,4 @@
-"""A process that lifts all quotas when the trainer is gone, so that what was suspended then is killed at once.
+"""A process that lifts all limits of time when the trainer is gone, so that what was suspended then is killed at once.
 
 The keepers of suspended sandboxes notice that, too, but have a hundredth of a core for all that they have to do about
 it, and share that with what they are to kill: it takes many seconds, and longer the more cores there are.
@@ -16,7 +16,7 @@ from arl_tangram.managers.local.channel import Channel
 CLOSE_LIMIT_S = 2.0
 
 # `read` ends with the socket, which the trainer holds until it closes this, or dies.
-LIFT = 'read -r _; for file in "$1"/*/"$2"; do echo "$3" >"$file"; done'
+LIFT = 'read -r _; for group in "$1"/*/; do echo "$3" >"$group$2"; echo "$5" >"$group$4"; done'
 
 
 class QuotaLifter:
@@ -32,7 +32,8 @@ class QuotaLifter:
 
     def __init__(self, tree: CgroupTree, owner: str) -> None:
         files = FILES[tree.version]
-        argv = ("/bin/sh", "-c", LIFT, "sh", str(tree.folders["cpu"]), files.quota, files.no_quota)
+        lifted = (files.quota, files.no_quota, files.weight, files.usual_weight)
+        argv = ("/bin/sh", "-c", LIFT, "sh", str(tree.folders["cpu"]), *lifted)
         self._channel = Channel(argv, env={"PATH": DEFAULT_PATH, SANDBOX_VARIABLE: f"{owner}.lifter"}, entrances=())
 
     async def aclose(self) -> None:

@@ -234,7 +234,7 @@ class LocalManager:
             rush=lambda: limits.rush(),  # noqa: PLW0108 - they come later
             limiter=self._kills,
         )
-        limits = Limits(group, pin=commands.pin, idle_cores=lambda: self._cores.core_ids)
+        limits = Limits(group, pin=commands.pin)
         sandbox = LocalSandbox(
             sandbox_id,
             folders=folders,

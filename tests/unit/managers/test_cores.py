@@ -135,6 +135,17 @@ def test_nothing_is_granted_while_too_much_is_in_use() -> None:
     assert cores.take(3, 700)[3].core_ids == (1,)
 
 
+def test_what_was_lent_and_cannot_come_back_takes_nothing_from_beyond_the_pool() -> None:
+    cores = Cores([[0, 1], [2]])
+    cores.take(1, 1000)
+    cores.resize(1)
+    with pytest.raises(ValueError, match="are free"):
+        cores.take(2, 3000, beyond=True)
+    assert cores.free == 0
+    cores.give_back(1)
+    assert (cores.free, cores.capacity) == (1, 1)
+
+
 def test_cores_that_were_lent_come_back_though_the_pool_is_smaller_now() -> None:
     cores = Cores([[0, 1], [2, 3]])
     cores.resize(1)

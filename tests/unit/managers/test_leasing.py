@@ -202,16 +202,77 @@ def test_a_sandbox_that_is_lost_says_so_when_it_is_resized() -> None:
     assert (cores.free, box.suspended) == (2, False)
 
 
-def test_cores_that_went_offline_cannot_be_given_to_who_runs() -> None:
+def test_cores_that_went_offline_cannot_be_given_to_who_runs_which_keeps_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cores = Cores([range(4)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    lease = leasing.lease(1000, box, again=False)
+    with pytest.raises(ValueError, match="4 cores were asked, 3 are free"):
+        lease.resize(5000)
+    cores.set_available([0, 1])
+    for _ in range(2):
+        lease.resize(4000)
+        assert (lease.core_ids, box.placement) == ((0, 1), Placement((0, 1), 2000))
+    assert [record.getMessage() for record in caplog.records] == [
+        "cores went offline before a running action could have them: 3 cores were asked, 1 are free"
+    ]
+    lease.release()
+    assert cores.free == 2
+
+
+def test_a_suspended_action_for_which_no_core_is_online_fails() -> None:
     cores = Cores([range(2)])
     leasing = Leasing(cores)
-    lease = leasing.lease(1000, Box("a"), again=False)
-    with pytest.raises(ValueError, match="2 cores were asked"):
-        lease.resize(3000)
+    box = Box("a")
+    lease = leasing.lease(2000, box, again=False)
+    lease.resize(0)
+    leasing.lease(1000, None, again=False)
     cores.set_available([0])
     with pytest.raises(AllocationError, match="went offline"):
-        lease.resize(2000)
-    assert lease.core_ids == (0,)
+        lease.resize(1000)
+    assert (lease.core_ids, box.suspended) == ((), True)
+
+
+def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_and_is_not_suspended_again() -> None:
+    cores = Cores([range(4)])
+    leasing = Leasing(cores)
+    box = Box("a")
+    lease = leasing.lease(2000, box, again=False)
+    lease.resize(0)
+    lease.wake()
+    assert (box.suspended, box.placement) == (False, Placement((0, 1), 2000))
+    assert (lease.core_ids, cores.free) == ((), 4)
+    lease.resize(1000)
+    lease.resize(0)
+    lease.wake()
+    assert (box.suspended, cores.free) == (False, 4)
+    lease.release()
+    second = leasing.lease(1000, box, again=False)
+    lease.wake()  # too late: nothing happens
+    second.resize(0)
+    assert box.suspended
+
+
+def test_who_runs_when_it_is_woken_is_not_suspended_any_more() -> None:
+    leasing = Leasing(Cores([range(2)]))
+    box = Box("a")
+    lease = leasing.lease(2000, box, again=False)
+    lease.wake()
+    assert box.placement == Placement((0, 1), 2000)
+    lease.resize(0)
+    assert (box.suspended, lease.core_ids) == (False, ())
+
+
+def test_waking_a_sandbox_that_is_dying_fails_nothing() -> None:
+    leasing = Leasing(Cores([range(2)]))
+    box = Box("a")
+    lease = leasing.lease(1000, box, again=False)
+    lease.resize(0)
+    box.error = OSError(errno.ENOENT, "No such file")
+    lease.wake()
+    leasing.lease(1000, None, again=False).wake()
 
 
 def test_fractions_move_with_what_a_change_gives_up() -> None:

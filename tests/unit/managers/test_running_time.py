@@ -112,6 +112,24 @@ async def test_who_waits_for_it_to_run_goes_on_with_it_unless_it_stops_again_at_
     assert now_s() == pytest.approx(1.0)
 
 
+@virtual
+async def test_it_is_waited_for_until_who_waits_has_gone_on_or_given_up() -> None:
+    clock = RunningTime()
+    await clock.until_running()
+    assert not clock.is_waited_for
+    clock.stop()
+    waiting, other = (asyncio.create_task(clock.until_running()) for _ in range(2))
+    await turns(2)
+    assert clock.is_waited_for
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert clock.is_waited_for
+    clock.go_on()
+    assert clock.is_waited_for, "the other one has not noticed yet"
+    await other
+    assert not clock.is_waited_for
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_cancelling_ends_a_wait_and_not_what_it_waits_for(stopped: bool) -> None:
     @virtual

@@ -56,6 +56,9 @@ class RemoteLease:
         """Raise: in a shared runtime, nobody changes what runs."""
         raise AllocationError("a shared runtime lets running actions keep their cores")
 
+    def wake(self) -> None:
+        """Nothing is suspended there."""
+
     @property
     def usage(self) -> ExecUsage:
         """What the commands took so far: the time inside `exec` as it is seen here, the rest as it is seen there."""

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, lift_quota, plant, processes, quota_us_of
+from arl_tangram.managers.host.cgroup import CgroupTree, SandboxGroup, lift_limits, plant, processes, quota_us_of
 from arl_tangram.managers.host.hierarchy import Hierarchy
 
 V2_NAMES = ("cpu", "cpuset", "memory", "pids", "freezer")
@@ -125,10 +127,29 @@ def test_processes_that_are_not_visible_here_are_not_listed(tmp_path: Path) -> N
     assert processes(tmp_path) == [17]
 
 
-@pytest.mark.parametrize(("version", "name", "none"), [(1, "cpu.cfs_quota_us", "-1"), (2, "cpu.max", "max")])
-def test_a_quota_is_lifted_where_there_is_one(tmp_path: Path, version: int, name: str, none: str) -> None:
-    lift_quota(version, tmp_path)
+@pytest.mark.parametrize(
+    ("version", "lifted"),
+    [(1, {"cpu.cfs_quota_us": "-1", "cpu.shares": "1024"}), (2, {"cpu.max": "max", "cpu.weight": "100"})],
+)
+def test_limits_are_lifted_where_there_are_any(
+    tmp_path: Path, version: Literal[1, 2], lifted: Mapping[str, str]
+) -> None:
+    lift_limits(version, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / name).write_text("1000")
-    lift_quota(version, tmp_path)
-    assert (tmp_path / name).read_text() == none
+    group = CgroupTree(version, {"cpu": tmp_path.parent}).group(tmp_path.name)
+    group.set_quota_us(1000)
+    group.set_weight(least=True)
+    lift_limits(version, tmp_path)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == lifted
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "texts"), [(1, "cpu.shares", ["2", "1024"]), (2, "cpu.weight", ["1", "100"])]
+)
+def test_a_weight_is_the_least_or_the_usual_one(
+    tmp_path: Path, version: Literal[1, 2], name: str, texts: list[str]
+) -> None:
+    group = CgroupTree(version, {"cpu": tmp_path.parent}).group(tmp_path.name)
+    for least, text in zip((True, False), texts, strict=True):
+        group.set_weight(least=least)
+        assert read(group, "cpu", name) == text

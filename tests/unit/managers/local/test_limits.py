@@ -31,6 +31,9 @@ class Group(SandboxGroup):
     def set_quota_us(self, quota_us: int | None) -> None:
         self.take(quota_us)
 
+    def set_weight(self, *, least: bool) -> None:
+        self.take("last" if least else "as others")
+
     def take(self, what: object) -> None:
         if self.refuses:
             raise OSError(errno.ENOENT, "No such file")
@@ -45,7 +48,7 @@ class Group(SandboxGroup):
 
 def limits_of(group: Group | None) -> tuple[Limits, list[Sequence[int]]]:
     pinned: list[Sequence[int]] = []
-    return Limits(group, pin=pinned.append, idle_cores=lambda: (0, 1, 2, 3)), pinned
+    return Limits(group, pin=pinned.append), pinned
 
 
 def test_whole_cores_are_one_write_each_time() -> None:
@@ -69,19 +72,21 @@ def test_fractions_have_a_quota_until_whole_cores_come() -> None:
     assert group.read() == [(1,), None]
 
 
-def test_the_narrower_is_written_first_when_it_is_suspended_and_when_it_goes_on() -> None:
+def test_what_is_suspended_keeps_its_cores_and_comes_last_until_it_goes_on() -> None:
     group = Group()
     limits, _ = limits_of(group)
     limits.place(Placement((1,), 1000))
     group.read()
     limits.suspend()
-    assert group.read() == [1000, (0, 1, 2, 3)]
+    assert group.read() == [1000, "last"]
+    limits.suspend()
+    assert group.read() == []
     limits.place(Placement((2, 3), 2000))
-    assert group.read() == [(2, 3), None]
+    assert group.read() == [(2, 3), None, "as others"]
     limits.suspend()
     group.read()
     limits.end()
-    assert group.read() == [None]
+    assert group.read() == [None, "as others"]
     limits.end()
     assert group.read() == []
 
@@ -94,13 +99,13 @@ def test_the_quota_is_lifted_while_something_is_being_killed() -> None:
     with limits.rush():
         assert group.read() == [], "there is none"
         limits.suspend()
-        assert group.read() == [(0, 1, 2, 3)], "the quota comes later"
-    assert group.read() == [1000]
+        assert group.read() == [], "that comes later"
+    assert group.read() == [1000, "last"]
     with limits.rush():
         with limits.rush():
-            assert group.read() == [None]
+            assert group.read() == [None, "as others"]
         assert group.read() == [], "something else is still being killed"
-    assert group.read() == [1000]
+    assert group.read() == [1000, "last"]
     with limits.rush():
         group.read()
         limits.place(Placement((1,), 1000))
@@ -115,6 +120,9 @@ def test_a_group_that_is_gone_is_heard_where_that_matters() -> None:
     object.__setattr__(group, "refuses", True)
     with pytest.raises(OSError, match="No such file"):
         limits.place(Placement((1,), 1000))
+    object.__setattr__(group, "refuses", False)
+    limits.place(Placement((1,), 1000))
+    object.__setattr__(group, "refuses", True)
     with pytest.raises(OSError, match="No such file"):
         limits.suspend()
     with limits.rush():
@@ -131,7 +139,7 @@ def test_what_goes_on_only_in_part_is_lifted_at_its_end() -> None:
     object.__setattr__(group, "refuses", False)
     group.read()
     limits.end()
-    assert group.read() == [None]
+    assert group.read() == [None, "as others"]
 
 
 @pytest.mark.parametrize("group", [None, Group("cpu")], ids=["no cgroups", "no cpuset"])
