@@ -22,6 +22,7 @@ from arl_tangram.managers.docker.group import find_group
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.host.cgroup import SUSPENDED_QUOTA_US, SandboxGroup
+from arl_tangram.managers.host.hierarchy import FILES
 from arl_tangram.managers.manager import CpuLease
 from arl_tangram.model.sandbox import ExecResult
 from contract.sandbox_contract import mark, processes, shell
@@ -65,6 +66,11 @@ async def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
             await asyncio.sleep(0.005)
 
 
+def weight(group: SandboxGroup) -> str:
+    """Return how much a container counts on cores that others use, too."""
+    return (group.folders["cpu"] / FILES[group.version].weight).read_text().strip()
+
+
 async def until_suspended(group: SandboxGroup) -> None:
     await until(lambda: group.quota_us() == SUSPENDED_QUOTA_US)
 
@@ -85,16 +91,18 @@ async def test_the_cores_of_a_running_command_follow(
     tell = "while [ ! -e stop ]; do nproc >next; mv next now; sleep 0.01; done"
     running = asyncio.ensure_future(box.exec(shell(f'echo "$OMP_NUM_THREADS"; {tell}; exit 3')))
     for cores in (2, 1, 0, 2, 0, 1, 2):
+        before = group.effective_cores()
         lease.resize(cores * 1000)
         assert len(lease.core_ids) == cores
         if cores == 0:
             await until_suspended(group)
-            assert group.effective_cores() == (0, 1)
+            assert group.effective_cores() == before
+            assert weight(group) == "2"
             continue
         async with asyncio.timeout(20):
             while (await box.exec(["cat", "now"])).stdout != b"%d\n" % cores:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0.01)
-        assert (group.effective_cores(), group.quota_us()) == (lease.core_ids, None)
+        assert (group.effective_cores(), group.quota_us(), weight(group)) == (lease.core_ids, None, "1024")
     await box.write_file("stop", b"")
     done = await running
     assert (done.exit_code, done.timed_out, done.stdout) == (3, False, b"2\n")
@@ -102,6 +110,7 @@ async def test_the_cores_of_a_running_command_follow(
     await until_suspended(group)
     lease.release()
     await until(lambda: (group.effective_cores(), group.quota_us()) == ((0, 1), IDLE_QUOTA_US))
+    assert weight(group) == "1024"
 
 
 async def test_a_container_that_is_removed_while_it_is_suspended_is_lost_at_once(
@@ -197,7 +206,7 @@ async def test_a_daemon_that_never_lets_it_go_on_is_heard_by_its_commands(docker
         with pytest.MonkeyPatch.context() as patch:
             lease, running = await refused_while_suspended(manager, box, patch)
             lease.resize(1000)
-            with pytest.raises(SandboxLostError, match="cannot have what its action has: .*device or resource busy"):
+            with pytest.raises(SandboxLostError, match=r"cannot have what its action has: .*device or resource busy"):
                 await running
             await box.aclose()
         lease.release()

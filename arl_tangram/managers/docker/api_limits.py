@@ -22,6 +22,7 @@ from arl_tangram.managers.docker.allotment import (
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
+from arl_tangram.managers.host.hierarchy import FILES
 
 IDLE_AFTER_S = 0.25
 AGAIN_S = 5.0  # after an update that failed, of which no command hears
@@ -29,6 +30,7 @@ GIVE_UP_S = 8.0  # after the first one of a running action that failed: the thir
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 RUSH_LIMIT_S = 3.0
+LEAST_SHARES, USUAL_SHARES = int(FILES[1].least_weight), int(FILES[1].usual_weight)  # daemons translate for version 2
 
 _logger = logging.getLogger(__name__)
 
@@ -36,8 +38,13 @@ _logger = logging.getLogger(__name__)
 class Updater(Protocol):
     """A daemon, as far as limits are concerned."""
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
-        """Change the limits of a container; no quota is -1. Raises `DaemonError`, at its own deadline at the latest."""
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
+        """Change the limits of a container; no quota is -1, no cores and no shares are those that it has.
+
+        Raises `DaemonError`, at its own deadline at the latest.
+        """
         ...
 
 
@@ -74,6 +81,7 @@ class ApiLimits:
         self._wish: Wish = None
         self._frozen = False
         self._rushing = 0
+        self._was_last = False  # it may have the least weight
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
         self._failure: InfrastructureError | None = None  # of what is wanted now
         self._later: asyncio.TimerHandle | None = None
@@ -186,7 +194,7 @@ class ApiLimits:
         if self._frozen:
             return Allotment(allotment.core_ids, SUSPENDED_QUOTA_US)
         if self._rushing and self._wish == SUSPENDED:
-            return Allotment(allotment.core_ids, None)
+            return Allotment((), None)
         return None if self._later is not None else allotment
 
     def _begin(self) -> bool:
@@ -251,10 +259,18 @@ class ApiLimits:
 
     async def _update(self, wanted: Allotment) -> None:
         quota_us = -1 if wanted.quota_us is None else wanted.quota_us
+        self._was_last = self._was_last or wanted.comes_last
         try:
-            await self._engine.update(self._id, quota_us=quota_us, period_us=PERIOD_US, cpus=cpulist(wanted.core_ids))
+            await self._engine.update(
+                self._id,
+                quota_us=quota_us,
+                period_us=PERIOD_US,
+                cpus=cpulist(wanted.core_ids),
+                shares=LEAST_SHARES if wanted.comes_last else USUAL_SHARES if self._was_last else None,
+            )
         except DaemonError as error:
             raise _refused(error, wanted) from error
+        self._was_last = wanted.comes_last
         # Idle or suspended, a look would take long, and nothing depends on it.
         if self._shell is not None and isinstance(self._wish, Placement) and not (self._frozen or self._is_seen):
             self._is_seen = True

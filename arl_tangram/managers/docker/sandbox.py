@@ -230,7 +230,7 @@ class DockerSandbox:
         self.limits.want(placement)
 
     def suspend(self) -> None:
-        """Let it have next to no time, on all cores of the pool, until it is placed again, ended, killed or lost.
+        """Let it have next to no time, on the cores that it had, until it is placed again, ended, killed or lost.
 
         New commands and file operations wait for that, and the deadlines of those that run stand still.
 
