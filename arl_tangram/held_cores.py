@@ -108,6 +108,11 @@ class HeldCores:
         elif not self._is_lent:
             self.take_back()
 
+    def wake(self) -> None:
+        """Let what an interrupted body cleans up go on, even if it is suspended."""
+        if self._lease is not None:
+            self._lease.wake()
+
     def kill(self) -> None:
         """Start to kill what the action started, unless that is going on or nothing may be alive."""
         if self._cleaning is None or self._cleaning.done():

@@ -67,6 +67,7 @@ class Run:
     nested: Nesting | None = None
     switching: Switching | None = None
     _clock: BodyClock | None = None
+    _deadline: asyncio.TimerHandle | None = None
     _grace: asyncio.TimerHandle | None = None
     cores: HeldCores | None = None
     gpu: GpuHold | None = None
@@ -126,6 +127,8 @@ class Run:
         self._interrupt = why
         if self.nested is not None:
             self.nested.give_up()
+        if self.cores is not None:
+            self.cores.wake()
         if self._on_its_thread:
             self._abandon()  # a thread cannot be cancelled: waiting would be in vain
         else:
@@ -214,8 +217,8 @@ class Run:
                 raise self._unleased
             if self.gpu is not None:
                 started_at_s = await self._seated(self.gpu)
-            if spec.timeout is not None and spec.kind is not BodyKind.PROCESS:
-                self._begin_timeout(spec.timeout, spec.end_at_s)
+            if (spec.timeout or spec.end_at_s) is not None and spec.kind is not BodyKind.PROCESS:
+                self._begin_timeout()
             if spec.kind is BodyKind.ASYNC:
                 value, rest = workshop.watch.begin(self._invocable.body(*self._args, **self._kwargs), spec.name)
                 if rest is not None:
@@ -236,6 +239,9 @@ class Run:
             if self._clock is not None:
                 self._clock.stop()
                 self._clock = None
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
             if not self._outlived:
                 if self.cores is not None and not self.cores.leave_at_once():
                     error = await self.cores.leave() or error
@@ -321,9 +327,7 @@ class Run:
 
         def begin() -> None:
             began_at_s.append(self._workshop.time())
-            spec = self._invocable.spec
-            if spec.timeout is not None:
-                self._begin_timeout(spec.timeout, spec.end_at_s)
+            self._begin_timeout()
 
         try:
             returned = await self._workshop.processes.run(self._args[0], grant, begin)
@@ -339,19 +343,20 @@ class Run:
             self.cores.release()
         self._conclude(None, self._interrupt, 0.0, self._workshop.time())
 
-    def _begin_timeout(self, timeout: float, end_at_s: float | None) -> None:
-        if end_at_s is not None:
-            timeout = min(timeout, max(end_at_s - self._workshop.time(), 0.0))
-        self._clock = BodyClock(self._workshop, timeout, self._time_out)
-        if self.switching is not None and self.switching.is_suspended:
-            self._clock.stop()
+    def _begin_timeout(self) -> None:
+        spec, workshop = self._invocable.spec, self._workshop
+        if spec.end_at_s is not None:  # a moment, which comes while the body stands still as well
+            self._deadline = workshop.call_later(max(spec.end_at_s - workshop.time(), 0.0), self._outlive_rollout)
+        if spec.timeout is not None:
+            self._clock = BodyClock(workshop, spec.timeout, self._time_out)
+            if self.switching is not None and self.switching.is_suspended:
+                self._clock.stop()
 
     def _time_out(self) -> None:
-        spec = self._invocable.spec
-        if spec.end_at_s is not None and self._workshop.time() >= spec.end_at_s:
-            self.interrupt(RunTimeout(f"{self.name} still ran when the time of its rollout was over"))
-        else:
-            self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {spec.timeout:g} s"))
+        self.interrupt(RunTimeout(f"{self.name} ran longer than its timeout of {self._invocable.spec.timeout:g} s"))
+
+    def _outlive_rollout(self) -> None:
+        self.interrupt(RunTimeout(f"{self.name} still ran when the time of its rollout was over"))
 
     def _since(self, started_at_s: float, now_s: float) -> float:
         """Return for how long the body has run that began then, without what it was suspended for."""

@@ -275,8 +275,8 @@ class FakeLease:
             self._sandbox.goes_on()
 
     def needs_cleanup(self) -> bool:
-        """Whether something waits because the sandbox is suspended; nothing else takes any time."""
-        return self._sandbox is not None and self._sandbox.is_waited_for
+        """Whether a command waits because the sandbox is suspended; nothing else takes any time."""
+        return self._sandbox is not None and self._sandbox.is_busy
 
     async def clean(self) -> None:
         """Let nothing wait any more; commands that did never run."""
@@ -315,13 +315,13 @@ class FakeSandbox:
     node: int = 0
     sizes: list[float] = field(default_factory=list[float])
     _suspended: asyncio.Event | None = None
-    _waiting: int = 0
+    _calls: int = 0
     _kills: int = 0
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether a command or a file operation waits for it to go on."""
-        return self._waiting > 0
+    def is_busy(self) -> bool:
+        """Whether a command waits for it to go on."""
+        return self._calls > 0
 
     @property
     def suspended(self) -> bool:
@@ -348,12 +348,8 @@ class FakeSandbox:
         self.goes_on()
 
     async def _until_running(self) -> None:
-        self._waiting += 1
-        try:
-            while self._suspended is not None:
-                await self._suspended.wait()
-        finally:
-            self._waiting -= 1
+        while self._suspended is not None:
+            await self._suspended.wait()
 
     async def exec(
         self,
@@ -368,7 +364,11 @@ class FakeSandbox:
     ) -> ExecResult:
         """Record a command and return what `on_exec` says."""
         kills = self._kills
-        await self._until_running()
+        self._calls += 1
+        try:
+            await self._until_running()
+        finally:
+            self._calls -= 1
         if self.closed:
             raise SandboxLostError(f"the sandbox {self.id} is closed")
         if not self.leases or kills != self._kills:

@@ -107,9 +107,10 @@ class CountingLease(FakeLease):
         self._clean = manager.pool.clean_s == 0
 
     def needs_cleanup(self) -> bool:
-        return not self._clean
+        return super().needs_cleanup() or not self._clean
 
     async def clean(self) -> None:
+        await super().clean()
         self._manager.overlapping += self._busy
         self._busy = True
         self._manager.cleaning += 1

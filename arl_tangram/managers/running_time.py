@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 
@@ -12,19 +14,19 @@ class RunningTime:
     It runs from the beginning on.
     """
 
-    __slots__ = ("_going_on", "_loop", "_stood_s", "_stopped_at_s", "_waiting")
+    __slots__ = ("_calls", "_going_on", "_loop", "_stood_s", "_stopped_at_s")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stood_s = 0.0
         self._stopped_at_s = 0.0
         self._going_on: asyncio.Future[None] | None = None  # done when it goes on; None while it runs
-        self._waiting = 0
+        self._calls = 0
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody waits for it to run: what is to be done then belongs to the action of now."""
-        return self._waiting > 0
+    def is_busy(self) -> bool:
+        """Whether somebody is within `call`."""
+        return self._calls > 0
 
     def stop(self) -> None:
         """Stand still from now on; idempotent."""
@@ -41,12 +43,21 @@ class RunningTime:
 
     async def until_running(self) -> None:
         """Wait while it stands still; at once if it runs."""
-        self._waiting += 1
+        while self._going_on is not None:
+            await asyncio.wait([self._going_on])
+
+    @contextlib.asynccontextmanager
+    async def call(self) -> AsyncGenerator[None]:
+        """Wait while it stands still, and do what needs the cores of the action that has them now.
+
+        It counts from the beginning of the wait on, so that this action does not lend them meanwhile.
+        """
+        self._calls += 1
         try:
-            while self._going_on is not None:
-                await asyncio.wait([self._going_on])
+            await self.until_running()
+            yield
         finally:
-            self._waiting -= 1
+            self._calls -= 1
 
     async def wait(self, future: asyncio.Future[Any], limit_s: float | None, *ends: asyncio.Future[Any]) -> bool:
         """Wait for a future, for so many seconds of this clock at most; return whether it is done.

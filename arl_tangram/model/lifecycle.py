@@ -51,7 +51,8 @@ class ActionSpec:
         idempotent: whether running it twice does no harm.
         retries: how often a call that failed is tried again, at most.
         retry_on: after which errors.
-        end_at_s: on the clock of the runtime: a body that still runs then is ended as at its timeout; None for never.
+        end_at_s: on the clock of the runtime: a body that still runs then is ended as at its timeout, which can
+            stand still, while this does not; None for never.
         preemptible: whether it may be suspended for a while, in a sandbox of a pool with `share=`.
     """
 

@@ -191,6 +191,54 @@ class ResizingContract:
         assert isinstance(done, ExecResult)
         assert done.stdout == b"on\n"
 
+    async def test_a_command_that_waits_is_something_of_its_action_and_file_operations_are_not(
+        self, sandbox: ManagedSandbox, lease: CpuLease
+    ) -> None:
+        lease.resize(0)
+        writing = asyncio.create_task(sandbox.write_file("file", b"of nobody"))
+        assert await still_waits(writing)
+        assert not lease.needs_cleanup()
+        waiting = asyncio.create_task(sandbox.exec(["echo", "on"]))
+        assert await still_waits(waiting)
+        assert lease.needs_cleanup()
+        lease.resize(1000)
+        assert lease.needs_cleanup()
+        (done,) = await ended(waiting)
+        assert isinstance(done, ExecResult)
+        assert not lease.needs_cleanup()
+        await writing
+
+    async def test_cleaning_up_ends_a_command_that_waits(self, manager: CpuManager, sandbox: ManagedSandbox) -> None:
+        lease, mine = manager.lease(1000, sandbox), mark()
+        lease.resize(0)
+        waiting = asyncio.create_task(sandbox.exec(["sleep", mine]))
+        assert await still_waits(waiting)
+        await lease.clean()
+        (error,) = await ended(waiting)
+        assert isinstance(error, UsageError)
+        assert not processes(mine)
+        lease.release()
+
+    async def test_what_is_woken_cleans_up_and_is_not_suspended_again(
+        self, manager: CpuManager, sandbox: ManagedSandbox, lease: CpuLease
+    ) -> None:
+        waiting = asyncio.create_task(sandbox.exec(["sleep", "0.01"]))
+        await ended(waiting)
+        lease.resize(0)
+        writing = asyncio.create_task(sandbox.write_file("file", b"written"))
+        waiting = asyncio.create_task(sandbox.exec(shell(COUNT), timeout=60))
+        assert await still_waits(waiting)
+        lease.wake()
+        assert lease.core_ids == ()
+        manager.lease(2000, None).release()  # its cores are others'
+        async with asyncio.timeout(60):
+            await writing
+            assert (await waiting).stdout == b"100000\n"
+            lease.resize(1000)
+            lease.resize(0)
+            assert await sandbox.read_file("file") == b"written"
+            assert await visible_cores(sandbox) == 1
+
     async def test_the_wait_is_no_overhead(self, sandbox: ManagedSandbox, lease: CpuLease) -> None:
         lease.resize(0)
         waiting = asyncio.create_task(sandbox.exec(["true"]))

@@ -256,8 +256,7 @@ class Rollout:
             return invocable
         left_s = max(left_s, 1e-3)
         waits_s = left_s if spec.queue_timeout is None else min(spec.queue_timeout, left_s)
-        runs_s = left_s if spec.timeout is None else spec.timeout
-        return replace(invocable, spec=replace(spec, queue_timeout=waits_s, timeout=runs_s, end_at_s=self._end_at_s))
+        return replace(invocable, spec=replace(spec, queue_timeout=waits_s, end_at_s=self._end_at_s))
 
 
 def current_rollout() -> Rollout | None:

@@ -118,30 +118,31 @@ class DockerSandbox:
         self._check_loop()
         self.check()
         grant, meter = self._check_granted(), self._meter
-        await self._going_on()
-        self._check_granted(grant)
-        entered_s = time.monotonic()
-        try:
-            await self._absence.outlast()
-            await self._settled()
-            folder = await self._folder(cwd)
-            command = Command(
-                argv=argv,
-                cwd=folder,
-                env={**grant, **(env or {})},
-                stdin=stdin,
-                timeout_s=timeout,
-                max_output_bytes=max_output_bytes,
-                spill=spill,
-            )
-            ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
-        except NotStartedError as error:
-            raise error.told(program=argv[0], cwd=cwd) from None
-        except (AllocationError, SandboxLostError):
-            self.check()  # what is known of its end says more
-            raise
-        finally:
-            meter.add_call(entered_s, time.monotonic())
+        async with self._commands.clock.call():
+            self.check()
+            self._check_granted(grant)
+            entered_s = time.monotonic()
+            try:
+                await self._absence.outlast()
+                await self._settled()
+                folder = await self._folder(cwd)
+                command = Command(
+                    argv=argv,
+                    cwd=folder,
+                    env={**grant, **(env or {})},
+                    stdin=stdin,
+                    timeout_s=timeout,
+                    max_output_bytes=max_output_bytes,
+                    spill=spill,
+                )
+                ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
+            except NotStartedError as error:
+                raise error.told(program=argv[0], cwd=cwd) from None
+            except (AllocationError, SandboxLostError):
+                self.check()  # what is known of its end says more
+                raise
+            finally:
+                meter.add_call(entered_s, time.monotonic())
         return ended.result()
 
     async def write_file(self, path: str, data: bytes) -> None:
@@ -176,8 +177,8 @@ class DockerSandbox:
 
     @property
     def may_be_alive(self) -> bool:
-        """Whether something that was started in it may be alive."""
-        return self._commands.may_be_alive
+        """Whether something that was started in it may be alive, or a command is about to."""
+        return self._commands.may_be_alive or self._commands.clock.is_busy
 
     def check(self) -> None:
         """Raise why it is lost, if it is."""

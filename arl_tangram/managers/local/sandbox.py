@@ -92,28 +92,30 @@ class LocalSandbox:
         self._check_loop()
         self._commands.check()
         grant, meter = self._check_granted(), self._meter
-        await self._commands.time.until_running()
-        entered_s = time.monotonic()
-        folder = self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd, "cwd"))
-        command = Command(
-            argv=argv,
-            cwd=folder,
-            env={**self._env, **grant, **(env or {})},
-            stdin=stdin,
-            timeout_s=timeout,
-            max_output_bytes=max_output_bytes,
-            spill_folder=self._folders.spill if spill else None,
-        )
-        try:
-            ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
-        except NotStartedError as error:
-            raise error.told(program=argv[0], cwd=cwd) from None
-        except SandboxLostError:
-            raise
-        except OSError as error:  # the trainer's own trouble, such as too many open files: not the command's
-            raise SandboxLostError(f"sandbox {self._id}: a command could not be started: {error}") from error
-        finally:
-            meter.add_call(entered_s, time.monotonic())
+        async with self._commands.time.call():
+            entered_s = time.monotonic()
+            folder = (
+                self._folders.work if cwd == "." else await self._in_thread(partial(self._folders.resolve, cwd, "cwd"))
+            )
+            command = Command(
+                argv=argv,
+                cwd=folder,
+                env={**self._env, **grant, **(env or {})},
+                stdin=stdin,
+                timeout_s=timeout,
+                max_output_bytes=max_output_bytes,
+                spill_folder=self._folders.spill if spill else None,
+            )
+            try:
+                ended = await self._commands.run(command, meter.add_command, lambda: self._check_granted(grant))
+            except NotStartedError as error:
+                raise error.told(program=argv[0], cwd=cwd) from None
+            except SandboxLostError:
+                raise
+            except OSError as error:  # the trainer's own trouble, such as too many open files: not the command's
+                raise SandboxLostError(f"sandbox {self._id}: a command could not be started: {error}") from error
+            finally:
+                meter.add_call(entered_s, time.monotonic())
         return ended.result()
 
     async def write_file(self, path: str, data: bytes) -> None:
@@ -144,8 +146,8 @@ class LocalSandbox:
 
     @property
     def may_be_alive(self) -> bool:
-        """Whether something that was started in it may be alive."""
-        return self._commands.may_be_alive
+        """Whether something that was started in it may be alive, or a command is about to."""
+        return self._commands.may_be_alive or self._commands.time.is_busy
 
     async def wait_ready(self) -> None:
         """Wait until the keeper answers.

@@ -113,21 +113,25 @@ async def test_who_waits_for_it_to_run_goes_on_with_it_unless_it_stops_again_at_
 
 
 @virtual
-async def test_it_is_waited_for_until_who_waits_has_gone_on_or_given_up() -> None:
+async def test_a_call_counts_from_the_beginning_of_its_wait_to_its_end() -> None:
     clock = RunningTime()
-    await clock.until_running()
-    assert not clock.is_waited_for
+
+    async def call() -> None:
+        async with clock.call():
+            assert clock.is_busy
+            await asyncio.sleep(1)
+
     clock.stop()
-    waiting, other = (asyncio.create_task(clock.until_running()) for _ in range(2))
+    waiting, given_up = (asyncio.create_task(call()) for _ in range(2))
     await turns(2)
-    assert clock.is_waited_for
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    assert clock.is_waited_for
+    assert clock.is_busy
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    assert clock.is_busy
     clock.go_on()
-    assert clock.is_waited_for, "the other one has not noticed yet"
-    await other
-    assert not clock.is_waited_for
+    assert clock.is_busy, "it has not noticed yet"
+    await waiting
+    assert (clock.is_busy, now_s()) == (False, 1.0)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

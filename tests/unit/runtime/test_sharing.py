@@ -28,6 +28,7 @@ from arl_tangram import (
     policies,
 )
 from arl_tangram.execution import resize
+from arl_tangram.integrations.rollouts.rollout import Rollout
 from arl_tangram.managers.manager import ManagedSandbox
 from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.lifecycle import FinishedAction, Outcome
@@ -245,6 +246,44 @@ async def test_a_timeout_that_is_over_while_it_is_suspended_does_not_end_it() ->
 
 
 @virtual
+async def test_the_deadline_of_a_rollout_is_a_moment_that_comes_while_it_is_suspended() -> None:
+    async with sharing() as (tg, _):
+        async with Rollout(tg, deadline_s=1.0) as rollout:
+            first, second = begin(rollout.call(timed, 1.5), in_a_sandbox(urgent, 3.0, after_s=0.5))
+            with pytest.raises(RunTimeout, match="still ran when the time of its rollout was over"):
+                await first
+            assert now_s() == 1.0
+        await second
+
+
+@virtual
+async def test_the_deadline_of_a_rollout_comes_while_a_body_waits_for_what_it_called() -> None:
+    @tangram.action(cpu=2, timeout=0.5)
+    async def outer() -> None:
+        await elsewhere(2.0)
+
+    async with sharing() as (tg, _), Rollout(tg, deadline_s=1.0) as rollout:
+        with pytest.raises(RunTimeout, match="still ran when the time of its rollout was over"):
+            await rollout.call(outer)
+        assert now_s() == 1.0
+
+
+@virtual
+async def test_a_timeout_is_not_blamed_on_a_rollout_that_is_over_as_well() -> None:
+    async with sharing(kill_grace_s=2.0) as (tg, _), Rollout(tg, deadline_s=1.0) as rollout:
+
+        @tangram.action(cpu=2, timeout=0.75)
+        async def late() -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(5.0)
+            await asyncio.sleep(0.5)
+
+        with pytest.raises(RunTimeout, match=r"longer than its timeout of 0\.75 s"):
+            await rollout.call(late)
+        assert now_s() == 1.25
+
+
+@virtual
 async def test_the_timeout_stands_still_while_both_suspended_and_waiting_for_others() -> None:
     @tangram.action(cpu=2, timeout=1.5)
     async def outer() -> float:
@@ -299,6 +338,30 @@ async def test_one_that_is_suspended_calls_in_its_own_sandbox() -> None:
         assert inner_s == 1.25  # it took the cores of `urgent`
         assert back_s >= 2.5
         assert sizes == [2.0, 0.0, 1.0, 2.0]
+
+
+@virtual
+@pytest.mark.parametrize("files", [False, True])
+async def test_a_command_that_waits_keeps_what_is_lent_from_ending_it(files: bool) -> None:
+    """As it would keep the cores if it ran; file operations need none, and go on meanwhile."""
+
+    @tangram.action(cpu=2)
+    async def outer() -> tuple[float, Any]:
+        await asyncio.sleep(0.75)  # suspended from 0.5 to 2.5
+
+        async def call() -> float:
+            await elsewhere(0.25)
+            return now_s()
+
+        waiting = box().write_file("file", b"x") if files else box().exec(["waits"])
+        done, called_s = await asyncio.gather(waiting, call())
+        return now_s(), called_s
+
+    async with sharing():
+        first, second = begin(in_a_sandbox(outer), in_a_sandbox(urgent, 2.0, after_s=0.5))
+        back_s, called_s = await first
+        assert (back_s, called_s) == (2.5, 2.5 if files else 1.0)
+        await second
 
 
 # Ends.
@@ -468,6 +531,36 @@ async def test_one_that_has_ended_in_the_same_turn_is_left_alone() -> None:
         resize(tg._workshop, run.running._replace(units=0))
         run.resize(run.running._replace(units=0))
         assert run.switching is None
+
+
+@virtual
+@pytest.mark.parametrize("clean_s", [0.0, 0.25])
+async def test_what_an_interrupted_body_cleans_up_does_not_wait_for_cores(clean_s: float) -> None:
+    boxes: list[FakeSandbox] = []
+
+    @tangram.action(cpu=2)
+    async def careful() -> None:
+        boxes.append(box())
+        try:
+            await asyncio.sleep(0.75)
+            await box().exec(["never"])
+        finally:
+            await box().write_file("log", b"x")
+            await box().exec(["clean"])
+            await asyncio.sleep(0.25)
+            await box().exec(["clean more"])
+
+    async with sharing(clean_s=clean_s) as (_, sink):
+        (first,) = begin(in_a_sandbox(careful))
+        others = begin(in_a_sandbox(urgent, 0.625, after_s=0.5), in_a_sandbox(urgent, 5.0, after_s=1.125))
+        await asyncio.sleep(1.0)  # from 1.125 to 1.2, it has cores and loses them again
+        first.cancel()
+        await asyncio.wait([first])
+        assert now_s() == 1.25 + clean_s
+        assert boxes[0].files == {"log": b"x"}
+        assert boxes[0].commands == [("clean",), ("clean more",)]
+        assert ended(sink, "careful")[0].outcome is Outcome.CANCELLED
+        await asyncio.gather(*others)
 
 
 # At every step.
