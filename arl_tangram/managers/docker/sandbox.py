@@ -118,7 +118,7 @@ class DockerSandbox:
         self._check_loop()
         self.check()
         grant, meter = self._check_granted(), self._meter
-        async with self._commands.clock.call():
+        async with self._commands.entrance.call():
             self.check()
             self._check_granted(grant)
             entered_s = time.monotonic()
@@ -178,7 +178,7 @@ class DockerSandbox:
     @property
     def may_be_alive(self) -> bool:
         """Whether something that was started in it may be alive, or a command is about to."""
-        return self._commands.may_be_alive or self._commands.clock.is_busy
+        return self._commands.may_be_alive or self._commands.entrance.is_busy
 
     def check(self) -> None:
         """Raise why it is lost, if it is."""
