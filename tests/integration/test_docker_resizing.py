@@ -13,12 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import SandboxLostError
+from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.managers.docker import api_limits
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
+from arl_tangram.managers.docker.answers import DaemonError
+from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.group import find_group
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.host.cgroup import SUSPENDED_QUOTA_US, SandboxGroup
+from arl_tangram.managers.host.hierarchy import FILES
+from arl_tangram.managers.manager import CpuLease
+from arl_tangram.model.sandbox import ExecResult
 from contract.sandbox_contract import mark, processes, shell
 from docker_engine import EngineApi
 from docker_images import Images
@@ -60,6 +66,11 @@ async def until(true: Callable[[], bool], *, within_s: float = 20) -> None:
             await asyncio.sleep(0.005)
 
 
+def weight(group: SandboxGroup) -> str:
+    """Return how much a container counts on cores that others use, too."""
+    return (group.folders["cpu"] / FILES[group.version].weight).read_text().strip()
+
+
 async def until_suspended(group: SandboxGroup) -> None:
     await until(lambda: group.quota_us() == SUSPENDED_QUOTA_US)
 
@@ -80,16 +91,18 @@ async def test_the_cores_of_a_running_command_follow(
     tell = "while [ ! -e stop ]; do nproc >next; mv next now; sleep 0.01; done"
     running = asyncio.ensure_future(box.exec(shell(f'echo "$OMP_NUM_THREADS"; {tell}; exit 3')))
     for cores in (2, 1, 0, 2, 0, 1, 2):
+        before = group.effective_cores()
         lease.resize(cores * 1000)
         assert len(lease.core_ids) == cores
         if cores == 0:
             await until_suspended(group)
-            assert group.effective_cores() == (0, 1)
+            assert group.effective_cores() == before
+            assert weight(group) == "2"
             continue
         async with asyncio.timeout(20):
             while (await box.exec(["cat", "now"])).stdout != b"%d\n" % cores:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0.01)
-        assert (group.effective_cores(), group.quota_us()) == (lease.core_ids, None)
+        assert (group.effective_cores(), group.quota_us(), weight(group)) == (lease.core_ids, None, "1024")
     await box.write_file("stop", b"")
     done = await running
     assert (done.exit_code, done.timed_out, done.stdout) == (3, False, b"2\n")
@@ -97,6 +110,7 @@ async def test_the_cores_of_a_running_command_follow(
     await until_suspended(group)
     lease.release()
     await until(lambda: (group.effective_cores(), group.quota_us()) == ((0, 1), IDLE_QUOTA_US))
+    assert weight(group) == "1024"
 
 
 async def test_a_container_that_is_removed_while_it_is_suspended_is_lost_at_once(
@@ -141,6 +155,62 @@ async def test_a_daemon_that_is_back_leaves_it_suspended(
 async def test_the_pool_tells_what_a_change_costs(manager: DockerManager, grants: str) -> None:
     assert manager.cannot_resize() is None
     assert manager.switch_s == (0.0002 if grants == "direct" else 0.02)
+
+
+async def refused_while_suspended(
+    manager: DockerManager, box: DockerSandbox, patch: pytest.MonkeyPatch
+) -> tuple[CpuLease, asyncio.Task[ExecResult]]:
+    """Suspend a sandbox with a running command, and have its daemon refuse all that is asked of it from then on."""
+    patch.setattr(api_limits, "AGAIN_S", 2.0)
+    patch.setattr(api_limits, "GIVE_UP_S", 3.0)
+    lease = manager.lease(1000, box)
+    assert (await box.exec(["true"])).exit_code == 0
+    running = asyncio.ensure_future(box.exec(shell("while [ ! -e stop ]; do :; done; exit 3"), timeout=1.0))
+    await asyncio.sleep(0.05)
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise DaemonError("failed", 500, "device or resource busy")
+
+    lease.resize(0)
+    await box.limits.settled()
+    patch.setattr(Engine, "update", refuse)
+    return lease, running
+
+
+async def test_a_daemon_that_does_not_let_it_go_on_ends_no_command_by_its_time_limit(
+    docker_url: str, images: Images
+) -> None:
+    async with docker_manager(docker_url, images.busybox, grants="api") as manager:
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        assert isinstance(box, DockerSandbox)
+        with pytest.MonkeyPatch.context() as patch:
+            lease, running = await refused_while_suspended(manager, box, patch)
+            lease.resize(1000)
+            waiting = asyncio.ensure_future(box.exec(["echo", "on"]))
+            with pytest.raises(AllocationError, match="device or resource busy"):
+                await waiting
+            await asyncio.sleep(1.2)
+            assert not running.done()
+        group = find_group(box.container.id, box.container.pid)
+        await until(lambda: group.quota_us() is None)  # tried again
+        await box.exec(["touch", "stop"])
+        done = await running
+        assert (done.exit_code, done.timed_out) == (3, False)
+        lease.release()
+
+
+async def test_a_daemon_that_never_lets_it_go_on_is_heard_by_its_commands(docker_url: str, images: Images) -> None:
+    async with docker_manager(docker_url, images.busybox, grants="api") as manager:
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        assert isinstance(box, DockerSandbox)
+        with pytest.MonkeyPatch.context() as patch:
+            lease, running = await refused_while_suspended(manager, box, patch)
+            lease.resize(1000)
+            with pytest.raises(SandboxLostError, match=r"cannot have what its action has: .*device or resource busy"):
+                await running
+            await box.aclose()
+        lease.release()
+        assert box.container.id not in await asyncio.to_thread(containers, docker_url)
 
 
 @contextlib.contextmanager

@@ -33,23 +33,32 @@ class Allotment:
     """Limits of one container.
 
     Attributes:
-        core_ids: the host's numbers of its cores, ascending.
+        core_ids: the host's numbers of its cores, ascending; none if it stays on those that it has.
         quota_us: CPU time in each `PERIOD_US`; None without a limit.
+        comes_last: whether others go first on these cores.
     """
 
     core_ids: tuple[int, ...]
     quota_us: int | None
+    comes_last: bool = False
 
     def __str__(self) -> str:
+        if self.comes_last:
+            return "next to no time" if self.quota_us == SUSPENDED_QUOTA_US else "more than that"
         if self.quota_us is None or self.quota_us >= len(self.core_ids) * PERIOD_US:
             return in_cores(len(self.core_ids), self.core_ids)
         return in_cores(self.quota_us / PERIOD_US, self.core_ids)
 
 
 def allotment_of(wish: Wish, idle_cores: Sequence[int]) -> Allotment:
-    """Return what a wish is in a container; one that is idle or suspended is on all these cores."""
+    """Return what a wish is in a container: one that is idle is on all these cores, one that is suspended where it was.
+
+    So what looks at its cores while it is suspended sees as many as were granted.
+    """
+    if wish is None:
+        return Allotment(tuple(idle_cores), IDLE_QUOTA_US)
     if not isinstance(wish, Placement):
-        return Allotment(tuple(idle_cores), IDLE_QUOTA_US if wish is None else SUSPENDED_QUOTA_US)
+        return Allotment((), SUSPENDED_QUOTA_US, comes_last=True)
     if wish.is_whole:
         return Allotment(wish.core_ids, None)
     return Allotment(wish.core_ids, quota_us_of(wish.milli_cores))
@@ -84,5 +93,7 @@ def in_cores(amount: float, core_ids: Sequence[int]) -> str:
 
 
 def _amount(setting: Allotment) -> float:
+    if setting.comes_last:
+        return 1  # no number
     quota = len(setting.core_ids) if setting.quota_us is None else setting.quota_us / PERIOD_US
     return min(len(setting.core_ids), quota)

@@ -22,12 +22,15 @@ from arl_tangram.managers.docker.allotment import (
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
+from arl_tangram.managers.host.hierarchy import FILES
 
 IDLE_AFTER_S = 0.25
 AGAIN_S = 5.0  # after an update that failed, of which no command hears
+GIVE_UP_S = 8.0  # after the first one of a running action that failed: the third one, unless its cores change meanwhile
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 RUSH_LIMIT_S = 3.0
+LEAST_SHARES, USUAL_SHARES = int(FILES[1].least_weight), int(FILES[1].usual_weight)  # daemons translate for version 2
 
 _logger = logging.getLogger(__name__)
 
@@ -35,8 +38,13 @@ _logger = logging.getLogger(__name__)
 class Updater(Protocol):
     """A daemon, as far as limits are concerned."""
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
-        """Change the limits of a container; no quota is -1. Raises `DaemonError`, at its own deadline at the latest."""
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
+        """Change the limits of a container; no quota is -1, no cores and no shares are those that it has.
+
+        Raises `DaemonError`, at its own deadline at the latest.
+        """
         ...
 
 
@@ -73,11 +81,15 @@ class ApiLimits:
         self._wish: Wish = None
         self._frozen = False
         self._rushing = 0
+        self._was_last = False  # it may have the least weight
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
         self._failure: InfrastructureError | None = None  # of what is wanted now
         self._later: asyncio.TimerHandle | None = None
         self._may_try_again = True
         self._work: asyncio.Task[None] | None = None
+        self._failing_since_s: float | None = None  # what a running action is to have; None: it has that
+        self._tell_granted: Callable[[], None] = lambda: None
+        self._tell_failed: Callable[[InfrastructureError], None] = lambda _: None
         self._shell: Shell | None = None
         self._is_seen = False  # inside, since the last action began
         self._closed = False
@@ -90,6 +102,7 @@ class ApiLimits:
         before, self._wish = self._wish, wish
         if before is None:
             self._is_seen = False
+            self._failing_since_s = None
         self._failure = None
         self._may_try_again = True
         if self._later is not None:
@@ -97,8 +110,8 @@ class ApiLimits:
             self._later = None
         if wish is None and before != SUSPENDED and self._in_effect is not None:
             self._later = self._loop.call_later(self._idle_after_s, self._begin_after_all)
-        else:
-            self._begin()
+        elif not self._begin():
+            self._tell_if_granted()
 
     async def settled(self) -> None:
         """Wait for the daemon, and for the look inside; see `Limits.settled`."""
@@ -151,6 +164,10 @@ class ApiLimits:
         self._in_effect = None
         self._is_seen = False
 
+    def listen(self, on_granted: Callable[[], None], on_failed: Callable[[InfrastructureError], None]) -> None:
+        """Take who is told what becomes of grants; see `Limits.listen`."""
+        self._tell_granted, self._tell_failed = on_granted, on_failed
+
     def see_inside(self, shell: Shell) -> None:
         """Take what runs a script of ours in the container; see `Limits.see_inside`."""
         self._shell = shell
@@ -177,7 +194,7 @@ class ApiLimits:
         if self._frozen:
             return Allotment(allotment.core_ids, SUSPENDED_QUOTA_US)
         if self._rushing and self._wish == SUSPENDED:
-            return Allotment(allotment.core_ids, None)
+            return Allotment((), None)
         return None if self._later is not None else allotment
 
     def _begin(self) -> bool:
@@ -205,30 +222,55 @@ class ApiLimits:
                     self._tell_unheard(error)
                     return
             else:
-                self._in_effect = wanted
+                self._in_effect, self._failing_since_s = wanted, None
+        self._tell_if_granted()
+
+    def _tell_if_granted(self) -> None:
+        if isinstance(self._wish, Placement) and self._in_effect == self._wanted() and not self._frozen:
+            self._tell_granted()
 
     def _tell_unheard(self, error: InfrastructureError) -> None:
         """Tell of a failure that no command hears of, and have the same tried again a little later.
 
         That is so when a container is to be idle, where once more is enough, and when what runs in it is to have more
-        or less than it had: it would have that for as long as it runs.
+        or less than it had: it would have that for as long as it runs, so that ends when it has failed for a while.
         """
-        begins = isinstance(self._wish, Placement) and not self._is_seen  # the commands to come hear of it
-        if begins or self._frozen or self._rushing or self._closed or isinstance(error, SandboxLostError):
+        if self._closed or self._frozen or self._rushing:
+            return
+        if isinstance(self._wish, Placement) and not self._is_seen:
+            self._tell_granted()  # nothing runs: the commands to come hear of it
+            return
+        is_away = isinstance(error, DaemonAwayError)  # which is waited for elsewhere, and not for ever
+        if isinstance(error, SandboxLostError) and not is_away:
+            return  # its end is heard otherwise, and why it came
+        now_s = self._loop.time()
+        if self._failing_since_s is None or is_away:
+            self._failing_since_s = now_s
+        if self._wish is not None and now_s - self._failing_since_s > GIVE_UP_S:
+            self._tell_failed(error)
             return
         what = "give back what its last action had" if self._wish is None else "have what its action has now"
         again = f"; that is tried again in {AGAIN_S:g} s" if self._may_try_again else ""
-        _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
+        if not is_away:
+            _logger.warning("container %s does not %s: %s%s", self._id[:12], what, error, again)
         if self._may_try_again:
             self._may_try_again = self._wish is not None
             self._later = self._loop.call_later(AGAIN_S, self._begin_after_all)
 
     async def _update(self, wanted: Allotment) -> None:
         quota_us = -1 if wanted.quota_us is None else wanted.quota_us
+        self._was_last = self._was_last or wanted.comes_last
         try:
-            await self._engine.update(self._id, quota_us=quota_us, period_us=PERIOD_US, cpus=cpulist(wanted.core_ids))
+            await self._engine.update(
+                self._id,
+                quota_us=quota_us,
+                period_us=PERIOD_US,
+                cpus=cpulist(wanted.core_ids),
+                shares=LEAST_SHARES if wanted.comes_last else USUAL_SHARES if self._was_last else None,
+            )
         except DaemonError as error:
             raise _refused(error, wanted) from error
+        self._was_last = wanted.comes_last
         # Idle or suspended, a look would take long, and nothing depends on it.
         if self._shell is not None and isinstance(self._wish, Placement) and not (self._frozen or self._is_seen):
             self._is_seen = True

@@ -46,6 +46,8 @@ class Commands:
 
     Attributes:
         clock: of the sandbox; while it stands still, so do the deadlines of commands.
+        entrance: stands still while the sandbox is suspended: new commands wait for that. It goes on sooner than the
+            clock where cores are only had when the daemon has seen to it, which they wait for, then.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Commands:
         self._keeps = channel == "session"
         self._numbers = itertools.count(1)
         self.clock = RunningTime()
+        self.entrance = RunningTime()
         self._life = Life(
             engine,
             container_id,
@@ -179,6 +182,16 @@ class Commands:
     def _end(self) -> None:
         """Let what runs fail, and what waits for the sandbox to go on, now that it is lost."""
         self._shells.hang_up()
+        self.go_on()
+
+    def suspend(self) -> None:
+        """Let the deadlines of commands stand still, and new ones wait."""
+        self.entrance.stop()
+        self.clock.stop()
+
+    def go_on(self) -> None:
+        """Let the deadlines of commands go on, and new ones begin."""
+        self.entrance.go_on()
         self.clock.go_on()
 
     # beginning

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
-from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
+from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.allotment import (
     IDLE_QUOTA_US,
     SUSPENDED,
@@ -44,8 +45,11 @@ class DirectLimits:
         self._rushing = 0
         self._wish: Wish = None
         self._quota_us: int | None = IDLE_QUOTA_US
+        self._comes_last = False
+        self._is_last = False  # as that was written
         self._failure: AllocationError | None = None
         self._frozen = False
+        self._tell_granted: Callable[[], None] = lambda: None
 
     def want(self, wish: Wish) -> None:
         """Write, and read back; see `Limits.want`. The same wish is written again: others can have changed it."""
@@ -54,7 +58,9 @@ class DirectLimits:
         wanted = allotment_of(wish, self._idle_cores())
         try:
             self._write(wanted)
-            check_in_effect(wanted, self._read())
+            check_in_effect(wanted, self._read(wanted))
+            if isinstance(wish, Placement):
+                self._tell_granted()
         except OSError as error:
             if wish is None:
                 return  # it is gone, or some cores of the pool are; an action that it matters to hears it
@@ -114,6 +120,10 @@ class DirectLimits:
     def forget(self) -> None:
         """Do nothing: every wish is written."""
 
+    def listen(self, on_granted: Callable[[], None], on_failed: Callable[[InfrastructureError], None]) -> None:
+        """Take who is told of a grant; a failure is raised at once."""
+        self._tell_granted = on_granted
+
     def see_inside(self, shell: Shell) -> None:
         """Take nothing: the files tell."""
 
@@ -125,33 +135,40 @@ class DirectLimits:
     def _write(self, wanted: Allotment) -> None:
         """Write both, the narrower first: at no moment is more permitted than by one of the two allotments."""
         rises = wanted.quota_us is None or (self._quota_us is not None and wanted.quota_us >= self._quota_us)
-        if rises:
+        if rises and wanted.core_ids:
             self._group.set_cores(wanted.core_ids)
         with self._lock:
-            self._quota_us = wanted.quota_us
-            self._group.set_quota_us(None if self._rushing else wanted.quota_us)
-        if not rises:
+            self._quota_us, self._comes_last = wanted.quota_us, wanted.comes_last
+            self._write_time()
+        if not rises and wanted.core_ids:
             self._group.set_cores(wanted.core_ids)
 
-    def _read(self) -> Allotment:
-        """Read back; while the quota is lifted, it counts as what it is going to be."""
+    def _write_time(self) -> None:
+        """Limit its time, or lift these limits while something in it is being killed."""
+        self._group.set_quota_us(None if self._rushing else self._quota_us)
+        is_last = self._comes_last and not self._rushing
+        if is_last is not self._is_last:
+            self._group.set_weight(least=is_last)
+            self._is_last = is_last
+
+    def _read(self, wanted: Allotment) -> Allotment:
+        """Read back; while the quota is lifted, it counts as what it is going to be, and so do cores that may stay."""
         with self._lock:
             quota_us = self._quota_us if self._rushing else self._group.quota_us()
-        return Allotment(self._group.effective_cores(), quota_us)
+        return Allotment(wanted.core_ids and self._group.effective_cores(), quota_us, wanted.comes_last)
 
     @contextlib.contextmanager
     def _rush(self) -> Generator[None]:
-        """Lift the quota for a while; on any thread."""
+        """Lift the limits of its time for a while; on any thread."""
         with self._lock, contextlib.suppress(OSError):
             self._rushing += 1
-            self._group.set_quota_us(None)
+            self._write_time()
         try:
             yield
         finally:
             with self._lock, contextlib.suppress(OSError):
                 self._rushing -= 1
-                if not self._rushing:
-                    self._group.set_quota_us(self._quota_us)
+                self._write_time()
 
 
 def _as_allocation_error(error: OSError, wanted: Allotment) -> AllocationError:

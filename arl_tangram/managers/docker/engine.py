@@ -202,6 +202,7 @@ class Engine(FileRequests, ImageRequests):
         cpus: str = "",
         memory_bytes: int | None = None,
         *,
+        shares: int | None = None,
         timeout_s: float = QUICK_S,
     ) -> None:
         """Change the limits of a container; a cancelled change may take effect all the same.
@@ -212,6 +213,7 @@ class Engine(FileRequests, ImageRequests):
             period_us: length of a period.
             cpus: a list like `0-1,4`; empty leaves it as it is.
             memory_bytes: bytes of memory, swap included; None leaves it as it is.
+            shares: weight against others on the same cores, usually 1,024; None leaves it as it is.
             timeout_s: the deadline.
         """
         podman = None if self._version is None else self._version.podman
@@ -220,6 +222,7 @@ class Engine(FileRequests, ImageRequests):
                 if version_pair(podman) < PODMAN_WITH_UPDATE:
                     raise DaemonError("refused", 0, f"Podman {podman} cannot change the limits of a container: 4.3 can")
                 cpu = {"quota": quota_us, "period": period_us, **({"cpus": cpus} if cpus else {})}
+                cpu |= {} if shares is None else {"shares": shares}
                 memory = {} if memory_bytes is None else {"memory": {"limit": memory_bytes, "swap": memory_bytes}}
                 await self._connection.json(
                     "update", "POST", f"v{podman}/libpod/containers/{container_id}/update",
@@ -229,6 +232,8 @@ class Engine(FileRequests, ImageRequests):
             body: dict[str, object] = {"CpuPeriod": period_us, "CpuQuota": quota_us, "CpusetCpus": cpus}
             if memory_bytes is not None:
                 body |= {"Memory": memory_bytes, "MemorySwap": memory_bytes}
+            if shares is not None:
+                body["CpuShares"] = shares
             path = f"containers/{container_id}/update"
             await self._connection.json("update", "POST", path, body=body, timeout_s=timeout_s)
 

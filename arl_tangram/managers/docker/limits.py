@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from arl_tangram.errors import InfrastructureError
 from arl_tangram.managers.docker.allotment import Wish
 from arl_tangram.managers.docker.group import SessionGroup
 
@@ -70,6 +71,15 @@ class Limits(Protocol):
 
     def forget(self) -> None:
         """Take nothing for granted: others may have changed what is in effect. The next `want` goes all the way."""
+        ...
+
+    def listen(self, on_granted: Callable[[], None], on_failed: Callable[[InfrastructureError], None]) -> None:
+        """Take what is called each time that a grant is in effect, and when a change fails for good.
+
+        Args:
+            on_granted: also called when nothing runs yet and the grant failed, which `settled` then raises.
+            on_failed: through a daemon only: what runs cannot have what its action has now, however often it is tried.
+        """
         ...
 
     def see_inside(self, shell: Shell) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from arl_tangram.errors import (
     AllocationError,
+    InfrastructureError,
     OutOfMemoryError,
     SandboxLostError,
     UsageError,
@@ -79,6 +80,7 @@ class DockerSandbox:
         self._grant: Mapping[str, str] | None = None
         self._wish: Wish = None
         self._meter = UsageMeter()
+        limits.listen(commands.clock.go_on, self._give_up)
         self._closing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -116,7 +118,7 @@ class DockerSandbox:
         self._check_loop()
         self.check()
         grant, meter = self._check_granted(), self._meter
-        async with self._commands.clock.call():
+        async with self._commands.entrance.call():
             self.check()
             self._check_granted(grant)
             entered_s = time.monotonic()
@@ -176,7 +178,7 @@ class DockerSandbox:
     @property
     def may_be_alive(self) -> bool:
         """Whether something that was started in it may be alive, or a command is about to."""
-        return self._commands.may_be_alive or self._commands.clock.is_busy
+        return self._commands.may_be_alive or self._commands.entrance.is_busy
 
     def check(self) -> None:
         """Raise why it is lost, if it is."""
@@ -219,17 +221,17 @@ class DockerSandbox:
         self._meter = meter
 
     def place(self, placement: Placement) -> None:
-        """Let it have these cores, before later commands start.
+        """Let it have these cores, before later commands start; the clock of a suspended one goes on when it has them.
 
         Raises:
             AllocationError, OSError: see `Limits.want`.
         """
-        self._commands.clock.go_on()
         self._wish = placement
+        self._commands.entrance.go_on()  # they wait until the cores are there, and hear if they cannot be had
         self.limits.want(placement)
 
     def suspend(self) -> None:
-        """Let it have next to no time, on all cores of the pool, until it is placed again, ended, killed or lost.
+        """Let it have next to no time, on the cores that it had, until it is placed again, ended, killed or lost.
 
         New commands and file operations wait for that, and the deadlines of those that run stand still.
 
@@ -238,26 +240,32 @@ class DockerSandbox:
         """
         self._wish = SUSPENDED
         self.limits.want(SUSPENDED)
-        self._commands.clock.stop()
+        self._commands.suspend()
 
     def end(self, meter: UsageMeter | None = None) -> None:
         """Close it for commands until the next action begins; with a meter, unless that has happened already."""
         if meter is None or meter is self._meter:
             self._grant = self._wish = None
-            self._commands.clock.go_on()
+            self._commands.go_on()
             with contextlib.suppress(OSError):  # a container that is gone takes no limits, and needs none
                 self.limits.want(None)
 
     async def kill(self) -> None:
         """Kill everything that was started in it, and start nothing more; see `Commands.kill`."""
         self._grant = None
-        self._commands.clock.go_on()
+        self._commands.go_on()
         try:
             await finish_anyway(self._commands.kill())
         except (SandboxLostError, OutOfMemoryError):
             if self._closing is None:  # what survived in it runs on cores that others have by then
                 self._closing = unstoppable(self._close())
             raise
+
+    def _give_up(self, error: InfrastructureError) -> None:
+        """Let go of it, because what runs in it cannot have the cores of its action, or would keep those of others."""
+        self.lose(f"it cannot have what its action has: {error}")
+        if self._closing is None:
+            self._closing = unstoppable(self._close())
 
     async def _close(self) -> None:
         self._grant = None
@@ -283,7 +291,7 @@ class DockerSandbox:
 
     async def _going_on(self) -> None:
         """Wait while it is suspended; raises why it is lost meanwhile."""
-        await self._commands.clock.until_running()
+        await self._commands.entrance.until_running()
         self.check()
 
     async def _settled(self) -> None:

@@ -8,6 +8,7 @@ from arl_tangram.errors import AllocationError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.allotment import (
     LOOK_INSIDE,
+    SUSPENDED,
     Allotment,
     allotment_of,
     check_in_effect,
@@ -21,6 +22,11 @@ def test_whole_cores_have_no_quota_and_fractions_have_one() -> None:
     assert allotment_of(Placement((3,), 250), [0, 1]) == Allotment((3,), 25_000)
     assert allotment_of(Placement((3,), 1), [0, 1]) == Allotment((3,), 1_000), "the kernel takes no less"
     assert allotment_of(None, [0, 1]) == Allotment((0, 1), 10_000)
+
+
+def test_what_is_suspended_stays_where_it_was() -> None:
+    assert allotment_of(SUSPENDED, [0, 1]) == Allotment((), 1_000, comes_last=True)
+    assert str(allotment_of(SUSPENDED, [0, 1])) == "next to no time"
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import AllocationError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.absence import DaemonAwayError
-from arl_tangram.managers.docker.allotment import SUSPENDED
+from arl_tangram.managers.docker.allotment import SUSPENDED, Wish
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.api_limits import AGAIN_S, RUSH_LIMIT_S, ApiLimits
 from arl_tangram.managers.docker.direct_limits import DirectLimits
@@ -29,6 +29,7 @@ def group(tmp_path: Path) -> SandboxGroup:
     (tmp_path / "cpuset.cpus").write_text("0-3\n")
     (tmp_path / "cpuset.cpus.effective").symlink_to("cpuset.cpus")
     (tmp_path / "cpu.max").write_text("10000 100000\n")
+    (tmp_path / "cpu.weight").write_text("100\n")
     (tmp_path / "cgroup.freeze").write_text("0\n")
     (tmp_path / "cgroup.events").write_text("populated 1\nfrozen 0\n")
     return SandboxGroup(2, dict.fromkeys(("cpu", "cpuset", "freezer"), tmp_path))
@@ -76,35 +77,41 @@ def test_direct_limits_never_permit_more_than_both(group: SandboxGroup, monkeypa
         order.clear()
     limits.want(None)
     assert order == ["time", "cores"]
-    for wish, expected in [(SUSPENDED, ["time", "cores"]), (TWO, ["cores", "time"]), (SUSPENDED, ["time", "cores"])]:
+    for wish, expected in [(SUSPENDED, ["time"]), (TWO, ["cores", "time"]), (SUSPENDED, ["time"])]:
         order.clear()
         limits.want(wish)
         assert order == expected
 
 
-async def test_direct_suspension_is_a_quota_of_next_to_nothing_on_all_cores(group: SandboxGroup) -> None:
+def weight(group: SandboxGroup) -> str:
+    return (group.folders["cpu"] / "cpu.weight").read_text().strip()
+
+
+async def test_direct_suspension_is_next_to_no_time_on_the_cores_that_it_had(group: SandboxGroup) -> None:
     limits = direct(group)
     limits.want(TWO)
     limits.want(SUSPENDED)
-    assert written(group) == ("0,1,2,3", "1000 100000")
+    assert (*written(group), weight(group)) == ("2,3", "1000 100000", "1")
     await limits.settled()
     limits.want(ONE)
-    assert written(group) == ("1", "max 100000")
+    assert (*written(group), weight(group)) == ("1", "max 100000", "100")
     limits.want(SUSPENDED)
+    assert (*written(group), weight(group)) == ("1", "1000 100000", "1")
     limits.want(None)
-    assert written(group) == ("0,1,2,3", "10000 100000"), "released, it is idle as ever"
+    assert (*written(group), weight(group)) == ("0,1,2,3", "10000 100000", "100"), "released, it is idle as ever"
     assert (group.folders["freezer"] / "cgroup.freeze").read_text() == "0\n", "nothing was frozen"
 
 
 async def test_what_is_killed_while_suspended_has_time_to_end(group: SandboxGroup) -> None:
     limits = direct(group)
+    limits.want(TWO)
     limits.want(SUSPENDED)
     async with limits.rush():
-        assert written(group) == ("0,1,2,3", "max 100000")
+        assert (*written(group), weight(group)) == ("2,3", "max 100000", "100")
         with limits.session_group(1).rush():
             pass
-        assert written(group)[1] == "max 100000", "the outer one is not over"
-    assert written(group)[1] == "1000 100000"
+        assert (written(group)[1], weight(group)) == ("max 100000", "100"), "the outer one is not over"
+    assert (written(group)[1], weight(group)) == ("1000 100000", "1")
     async with limits.rush():
         limits.want(HALF)
         assert written(group) == ("1", "max 100000")
@@ -113,15 +120,25 @@ async def test_what_is_killed_while_suspended_has_time_to_end(group: SandboxGrou
         assert written(group)[1] == "50000 100000", "only what is suspended needs it"
 
 
-async def test_suspending_what_does_not_take_it_is_an_error_and_the_container_is_idle(group: SandboxGroup) -> None:
-    effective = group.folders["cpuset"] / "cpuset.cpus.effective"
-    effective.unlink()
-    effective.write_text("2-3\n")
+async def test_suspending_what_does_not_take_it_is_an_error_and_the_container_is_idle(
+    group: SandboxGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limits = direct(group)
     limits.want(TWO)
-    with pytest.raises(AllocationError, match=r"wanted 0\.01 cores \(0,1,2,3\), but 0\.01 cores \(2,3\) are in effect"):
-        limits.want(SUSPENDED)
-    assert written(group) == ("2,3", "10000 100000")
+    with monkeypatch.context() as patch:
+        patch.setattr(SandboxGroup, "quota_us", lambda _: None)
+        with pytest.raises(AllocationError, match="wanted next to no time, but more than that is in effect"):
+            limits.want(SUSPENDED)
+    assert (*written(group), weight(group)) == ("2,3", "10000 100000", "100")
+
+
+def test_what_is_suspended_need_not_be_where_it_was(group: SandboxGroup) -> None:
+    """Its cores can be offline, which nothing depends on."""
+    limits = direct(group)
+    limits.want(TWO)
+    group.set_cores([3])
+    limits.want(SUSPENDED)
+    assert written(group) == ("3", "1000 100000")
 
 
 async def test_what_is_not_in_effect_is_an_error_and_the_container_is_idle(group: SandboxGroup) -> None:
@@ -194,15 +211,19 @@ class FakeDaemon:
     """A fake engine: each update waits until the test lets it end; faults are put into `error`."""
 
     updates: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    shares: list[int | None] = field(default_factory=list[int | None])
     running: int = 0
     most_running: int = 0
     error: DaemonError | None = None
     only_cpus: str = ""  # if set, the error is of updates to these only
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
         assert (container_id, period_us) == (ID, 100_000)
         self.updates.append((quota_us, cpus))
+        self.shares.append(shares)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
@@ -244,8 +265,12 @@ async def test_the_daemon_suspends_by_a_quota_and_the_last_wish_wins(daemon: Fak
         await asyncio.sleep(0)
     daemon.gate.set()
     await limits.settled()
-    assert daemon.updates == [(-1, "2,3"), (1_000, "0,1,2,3"), (-1, "1")]
+    assert daemon.updates == [(-1, "2,3"), (1_000, ""), (-1, "1")]
+    assert daemon.shares == [None, 2, 1024]
     assert daemon.most_running == 1
+    limits.want(TWO)
+    await limits.settled()
+    assert daemon.shares[3:] == [None]
     await limits.aclose()
 
 
@@ -259,7 +284,7 @@ async def test_resized_back_while_the_daemon_works_it_has_what_it_had(daemon: Fa
     limits.want(TWO)
     daemon.gate.set()
     await limits.settled()
-    assert daemon.updates == [(-1, "2,3"), (1_000, "0,1,2,3"), (-1, "2,3")]
+    assert daemon.updates == [(-1, "2,3"), (1_000, ""), (-1, "2,3")]
     await limits.aclose()
 
 
@@ -282,15 +307,15 @@ async def test_the_daemon_lifts_the_quota_of_what_is_killed_while_suspended(daem
     await limits.settled()
     del daemon.updates[:]
     async with limits.rush():
-        assert daemon.updates == [(-1, "0,1,2,3")]
+        assert daemon.updates == [(-1, "")]
         async with limits.rush():
             assert len(daemon.updates) == 1
     await limits.settled()
-    assert daemon.updates == [(-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    assert daemon.updates == [(-1, ""), (1_000, "")]
     async with limits.rush():
         limits.want(ONE)
         await limits.settled()
-    assert daemon.updates[2:] == [(-1, "0,1,2,3"), (-1, "1")]
+    assert daemon.updates[2:] == [(-1, ""), (-1, "1")]
     async with limits.rush():
         assert len(daemon.updates) == 4, "only what is suspended needs it"
     await limits.freeze()
@@ -307,7 +332,7 @@ async def test_a_daemon_that_does_not_lift_the_quota_keeps_nobody_from_killing(d
     async with limits.rush():
         daemon.error = None
     await limits.settled()
-    assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    assert daemon.updates == [(1_000, ""), (-1, ""), (1_000, "")]
     await limits.aclose()
 
 
@@ -322,7 +347,7 @@ async def test_a_daemon_that_hangs_keeps_nobody_from_killing_for_long(daemon: Fa
         assert asyncio.get_running_loop().time() - began_s == pytest.approx(RUSH_LIMIT_S, abs=0.1)
     daemon.gate.set()
     await limits.settled()
-    assert daemon.updates == [(1_000, "0,1,2,3"), (-1, "0,1,2,3"), (1_000, "0,1,2,3")]
+    assert daemon.updates == [(1_000, ""), (-1, ""), (1_000, "")]
     await limits.aclose()
 
 
@@ -359,7 +384,7 @@ async def test_who_is_suspended_before_it_was_seen_is_looked_at_when_it_goes_on(
     limits.want(TWO)
     limits.want(SUSPENDED)
     await limits.settled()
-    assert (daemon.updates, looks) == ([(1_000, "0,1,2,3")], [])
+    assert (daemon.updates, looks) == ([(1_000, "")], [])
     limits.want(TWO)
     await limits.settled()
     assert len(looks) == 1
@@ -381,9 +406,9 @@ async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
     assert "busy; that is tried again in 5 s" in caplog.text
     daemon.error = None
     async with limits.rush():
-        assert daemon.updates[-1] == (-1, "0,1,2,3"), "whatever is tried again later"
+        assert daemon.updates[-1] == (-1, ""), "whatever is tried again later"
     await asyncio.sleep(AGAIN_S)
-    assert daemon.updates[-1] == (1_000, "0,1,2,3")
+    assert daemon.updates[-1] == (1_000, "")
     limits.want(ONE)
     await limits.settled()
     assert daemon.updates[-1] == (-1, "1")
@@ -405,17 +430,145 @@ async def test_a_grant_that_fails_while_its_action_runs_is_heard_by_commands_and
     limits.want(ONE)
     with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
         await limits.settled()
-    await asyncio.sleep(2.5 * AGAIN_S)
-    assert (len(daemon.updates), len(caplog.messages)) == (5, 3)
+    await asyncio.sleep(1.5 * AGAIN_S)
+    assert (len(daemon.updates), len(caplog.messages)) == (4, 2)
     with pytest.raises(AllocationError, match="the daemon did not do it: busy"):
         await limits.settled()
     daemon.error = None
     await asyncio.sleep(AGAIN_S)
     await limits.settled()
-    assert daemon.updates[2:] == [(-1, "1")] * 4
+    assert daemon.updates[2:] == [(-1, "1")] * 3
     await asyncio.sleep(10 * AGAIN_S)
-    assert len(daemon.updates) == 6
+    assert len(daemon.updates) == 5
     await limits.aclose()
+
+
+@dataclass
+class Told:
+    """What limits tell of grants."""
+
+    granted: int = 0
+    failed: list[str] = field(default_factory=list[str])
+
+    def grant(self) -> None:
+        self.granted += 1
+
+    def fail(self, error: InfrastructureError) -> None:
+        self.failed.append(str(error))
+
+
+async def test_a_grant_is_told_when_the_daemon_has_put_it_in_effect(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.want(TWO)
+    assert told.granted == 0
+    await limits.settled()
+    assert told.granted == 1
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.gate.clear()
+    limits.want(TWO)
+    await asyncio.sleep(0.01)
+    limits.want(SUSPENDED)
+    daemon.gate.set()
+    await limits.settled()
+    assert told.granted == 1, "suspended again before it had them"
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(TWO)
+    assert told.granted == 3, "what it has already is told at once"
+    assert told.failed == []
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("wish", [ONE, SUSPENDED])
+async def test_a_change_of_a_running_action_that_keeps_failing_is_told_after_three_tries(
+    daemon: FakeDaemon, wish: Wish
+) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(wish)
+    await asyncio.sleep(1.5 * AGAIN_S)
+    assert told.failed == []
+    await asyncio.sleep(AGAIN_S)
+    assert len(told.failed) == 1
+    assert "the daemon did not do it: busy" in told.failed[0]
+    await asyncio.sleep(10 * AGAIN_S)
+    assert (len(told.failed), len(daemon.updates), told.granted) == (1, 4, 1)
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_other_wishes_meanwhile_do_not_put_the_end_of_the_tries_off(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    for _ in range(5):
+        limits.want(ONE)
+        await asyncio.sleep(1.0)
+        limits.want(SUSPENDED)
+        await asyncio.sleep(1.0)
+    assert len(told.failed) == 1
+    daemon.error = None
+    limits.want(None)
+    await asyncio.sleep(1.0)
+    limits.want(TWO)
+    await limits.settled()
+    assert (told.granted, len(told.failed)) == (2, 1), "the next action begins anew"
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_a_daemon_that_is_away_is_waited_for(daemon: FakeDaemon) -> None:
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.see_inside(telling(b"cores 2-3\nquota -1\n"))
+    limits.want(TWO)
+    await limits.settled()
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("gone", 0, "connection refused")
+    limits.want(TWO)
+    await asyncio.sleep(10 * AGAIN_S)
+    assert (told.granted, told.failed) == (1, [])
+    daemon.error = None
+    await asyncio.sleep(2 * AGAIN_S)
+    assert told.granted == 2
+    await limits.aclose()
+
+
+@pytest.mark.looptime
+async def test_who_waits_hears_that_a_first_grant_failed(daemon: FakeDaemon) -> None:
+    """Suspended before it had any, nothing runs in it whose clock must stand."""
+    limits, told = api(daemon), Told()
+    limits.listen(told.grant, told.fail)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    daemon.error = DaemonError("failed", 500, "busy")
+    limits.want(TWO)
+    with pytest.raises(AllocationError):
+        await limits.settled()
+    assert (told.granted, told.failed) == (1, [])
+    await limits.aclose()
+
+
+async def test_direct_limits_tell_a_grant_at_once(group: SandboxGroup) -> None:
+    limits, told = direct(group), Told()
+    limits.listen(told.grant, told.fail)
+    for wish, granted in ((TWO, 1), (SUSPENDED, 1), (ONE, 2), (None, 2)):
+        limits.want(wish)
+        assert told.granted == granted
 
 
 async def test_api_limits_ask_the_daemon_and_wait(daemon: FakeDaemon) -> None:

@@ -26,8 +26,10 @@ class FakeDaemon:
     asked: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     afterwards: Callable[[], None] = lambda: None
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
-        assert (container_id, period_us) == (ID, 100_000)
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
+        assert (container_id, period_us, shares) == (ID, 100_000, None)
         self.asked.append((quota_us, cpus))
         if self.error is not None:
             raise self.error
