@@ -158,6 +158,14 @@ class Summary:
         """Return what each service that was used has cost, by its name; its moves are not known from events."""
         return self._swaps.statistics()
 
+    def why_refused(self, *, shares: bool) -> str | None:
+        """Say why a policy (`shares`: of shared cores) is not asked any more, and since when; None if it is."""
+        refused = self._refused.get(shares)
+        if refused is None:
+            return None
+        after_s = refused.at_s - (self._first_s or 0.0)
+        return f"{refused.policy} was refused after {after_s:.3f} s: {refused.reason}"
+
     def _dimensions(self, until_s: float, cpu_s: float) -> tuple[DimensionFigures, ...]:
         """Return how much of each dimension was in use, where all commands took `cpu_s` of the processors."""
         held = self._holding.unit_s(until_s)
@@ -197,14 +205,6 @@ class Summary:
 
     def _policy_refused(self, event: PolicyRefused) -> None:
         self._refused[event.shares] = event
-
-    def why_refused(self, *, shares: bool) -> str | None:
-        """Say why a policy (`shares`: of shared cores) is not asked any more, and since when; None if it is."""
-        refused = self._refused.get(shares)
-        if refused is None:
-            return None
-        after_s = refused.at_s - (self._first_s or 0.0)
-        return f"{refused.policy} was refused after {after_s:.3f} s: {refused.reason}"
 
     def _row(self, name: str) -> Tally:
         row = self._rows.get(name)

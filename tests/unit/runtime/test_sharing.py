@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,6 +36,7 @@ from arl_tangram.model.events import ActionEnded
 from arl_tangram.model.lifecycle import FinishedAction, Outcome
 from arl_tangram.testing import FakeManager, FakePool, FakeSandbox, assert_idle
 from arl_tangram.timed_policy import TimedShare, watched_share
+from arl_tangram.trace.reader import read_trace
 from arl_tangram.trace.sink import MemorySink
 from counting_pools import CountingPool
 from injection import Scene, at_every_step
@@ -355,7 +357,7 @@ async def test_a_command_that_waits_keeps_what_is_lent_from_ending_it(files: boo
             return now_s()
 
         waiting = box().write_file("file", b"x") if files else box().exec(["waits"])
-        done, called_s = await asyncio.gather(waiting, call())
+        _, called_s = await asyncio.gather(waiting, call())
         return now_s(), called_s
 
     async with sharing():
@@ -630,7 +632,10 @@ async def test_where_cores_cannot_be_changed_all_is_as_without(caplog: pytest.Lo
 
 
 @virtual
-async def test_what_is_shared_is_said() -> None:
+async def test_what_is_shared_is_said(tmp_path: Path) -> None:
+    async with Tangram(FakePool(share="resize"), trace=tmp_path / "run.jsonl"):
+        pass
+    assert read_trace(tmp_path / "run.jsonl").header.policy == "elastic, share=size-aware"
     async with Tangram(FakePool(share="resize")) as tg:
         assert tg.describe() == "fake pool of 8 cores; running actions share their cores by size-aware"
     async with Tangram(FakePool()) as tg:
@@ -686,6 +691,7 @@ async def test_a_policy_of_ones_own_decides_until_it_fails(caplog: pytest.LogCap
         calls = begin(*(in_a_sandbox(steady, 1.0, after_s=0.25 * number) for number in range(4)))
         await asyncio.gather(*calls)
         assert_idle(tg)
+        assert "running actions share their cores equally, as own was refused" in tg.report()
     assert own.asked == 3
     assert "the policy of shared cores was refused: ValueError: cannot decide" in caplog.text
 
