@@ -632,14 +632,17 @@ async def test_where_cores_cannot_be_changed_all_is_as_without(caplog: pytest.Lo
 
 
 @virtual
-async def test_what_is_shared_is_said(tmp_path: Path) -> None:
-    async with Tangram(FakePool(share="resize"), trace=tmp_path / "run.jsonl"):
-        pass
-    assert read_trace(tmp_path / "run.jsonl").header.policy == "elastic, share=size-aware"
+async def test_what_is_shared_is_said() -> None:
     async with Tangram(FakePool(share="resize")) as tg:
         assert tg.describe() == "fake pool of 8 cores; running actions share their cores by size-aware"
     async with Tangram(FakePool()) as tg:
         assert tg.describe() == "fake pool of 8 cores"
+
+
+def test_a_trace_names_the_policy_of_shared_cores(tmp_path: Path) -> None:
+    with Tangram(FakePool(share="resize"), trace=tmp_path / "run.jsonl"):
+        pass
+    assert read_trace(tmp_path / "run.jsonl").header.policy == "elastic, share=size-aware"
 
 
 def test_what_makes_no_sense_is_refused() -> None:
