@@ -8,7 +8,7 @@ from dataclasses import replace
 from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.gpu import HostedService
 from arl_tangram.model.lifecycle import ActionSpec, Demand
-from arl_tangram.model.topology import Topology
+from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import resolve
 from arl_tangram.scheduling.relative import relative_duration
 from arl_tangram.simulate.calls import Call
@@ -21,7 +21,7 @@ class Demands:
     """The demands of one run.
 
     Args:
-        topology: the dimensions.
+        core: the scheduler.
         services: those of the pool of GPUs.
         host: the number of the node where calls outside of rollouts have their cores and memory, if there are several.
         reserved: milli-cores that each rollout holds.
@@ -30,14 +30,14 @@ class Demands:
 
     def __init__(
         self,
-        topology: Topology,
+        core: SchedulerCore,
         services: Sequence[HostedService],
         *,
         host: int | None,
         reserved: int,
         known: bool,
     ) -> None:
-        self._topology = topology
+        self._core = core
         self._services = {service.name: service for service in services}
         self._host = host
         self._reserved = reserved
@@ -71,15 +71,18 @@ class Demands:
         return found[1]
 
     def _resolve(self, spec: ActionSpec, node: int | None, reserved: int, held: int) -> Demand:
-        return resolve(
+        demand = resolve(
             spec,
-            self._topology,
+            self._core.topology,
             node=node,
             host=self._host,
             reserved=reserved,
             memory_held=held,
             services=self._services,
         )
+        if demand.seat is not None:
+            self._core.seating.check(demand)
+        return demand
 
 
 def _declared(call: Call) -> ActionSpec:

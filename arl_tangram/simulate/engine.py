@@ -136,7 +136,7 @@ class _Simulation:
         self._core = core
         self._topology = core.topology
         self._reserved = core.policy.reserved_cores * MILLI
-        self._demands = Demands(core.topology, gpus.services, host=host, reserved=self._reserved, known=known)
+        self._demands = Demands(core, gpus.services, host=host, reserved=self._reserved, known=known)
         self._restores = Restores(gpus.services, swaps=gpus.swaps)
         self._known = known
         self._record = record
