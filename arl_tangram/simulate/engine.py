@@ -41,7 +41,7 @@ from arl_tangram.simulate.calls import Arrival, Call, Rollout, Workload
 from arl_tangram.simulate.demands import Demands
 from arl_tangram.simulate.gpus import Gpus
 from arl_tangram.simulate.progress import Progress
-from arl_tangram.simulate.restores import Restore, Restores
+from arl_tangram.simulate.restores import Restore, Restores, in_line
 from arl_tangram.simulate.results import Result, SimulatedCall, SimulatedRollout
 
 _NO_GPUS = Gpus(())
@@ -211,7 +211,7 @@ class _Simulation:
                 self._admit(self._opening.pop(trajectory))
             for running in decisions.resized:
                 self._resize(running)
-            for running in decisions.started:
+            for running in in_line(decisions):
                 self._start(running)
             if self._record:
                 self._events += self._core.drain_events()

@@ -2,8 +2,9 @@
 
 As in a run, a seat is made real from its decision on: what has to go for it is gone at once, as weights are frozen and
 nothing is copied back. A restore takes what its service declares, and the copies to one device go one after the other,
-in the order of decisions; one that is on several devices waits for all of them. Whoever has a seat on an instance that
-is not there yet, also one who has joined it, waits until it is. No restore fails.
+in the order of decisions; one that is on several devices waits for all of them, and one that has to leave other
+devices first lets all others of its decision go before. Whoever has a seat on an instance that is not there yet, also
+one who has joined it, waits until it is. No restore fails, and nothing has to be moved within a device.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import NamedTuple
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.gpu import HostedService, Instance, Seat
+from arl_tangram.model.lifecycle import RunningAction
+from arl_tangram.scheduling.decisions import Decisions
 
 
 class Restore(NamedTuple):
@@ -81,3 +84,14 @@ class Restores:
     def ready_s(self, seat: Seat, now_s: float) -> float:
         """Return from when on the one with a seat can use it, at the earliest now."""
         return now_s if seat.instance is None else max(now_s, self._ready_s[seat.instance])
+
+
+def in_line(decisions: Decisions) -> list[RunningAction]:
+    """Return what starts in the order in which its services are copied: who has to leave other devices comes last."""
+    gone = set(decisions.evicted or ())
+    for running in decisions.started:
+        if running.seat is not None:
+            gone.update(running.seat.evicts)
+    if not gone:
+        return decisions.started
+    return sorted(decisions.started, key=lambda running: running.seat is not None and running.seat.instance in gone)

@@ -17,13 +17,16 @@ from arl_tangram.testing import FakeGpuPool, FakeService
 from unit.simulate.drawn import CORES, MEMORY_GIB, SEARCH, SPECS, pools
 
 SERVICES = (
-    FakeService("small", gib=40, restore_s=0.5, max_concurrency=3),
-    FakeService("wide", gib=40, restore_s=2, dops=(1, 2, 4), max_concurrency=2),
-    FakeService("pair", gib=80, restore_s=4, dops=(2,)),
-    FakeService("alone", gib=40, restore_s=1, exclusive=True, peak_gib=60),
-    FakeService("large", gib=80, restore_s=8, dops=(1, 2)),
+    FakeService("small", gib=40, restore_s=0.5625, max_concurrency=3),
+    FakeService("wide", gib=40, restore_s=2.3125, dops=(1, 2, 4), max_concurrency=2),
+    FakeService("pair", gib=80, restore_s=4.1875, dops=(2,)),
+    FakeService("alone", gib=40, restore_s=1.21875, exclusive=True, peak_gib=60),
+    FakeService("large", gib=80, restore_s=8.4375, dops=(1, 2)),
 )
-"""Of 80 GiB on each device. Of their sizes, any hole is one that fits: the engine knows of no moves within a device."""
+"""Of 80 GiB on each device. Of their sizes, any hole is one that fits: the engine knows of no moves within a device.
+
+No restore takes as long as the window of a quota, so that hardly two things happen at one instant by chance.
+"""
 
 USES = (
     *[ActionSpec(f"use {one.name}", declare_cost("use", service=one.name)) for one in SERVICES],
