@@ -33,13 +33,20 @@ JUDGE = hosted("judge", gib=60, restore_s=2)
 TEACHER = hosted("teacher", gib=60, restore_s=3)
 
 
-def use(service: str, work_s: float, speedup: Speedup | None = None, **more: object) -> Call:
-    return Call(ActionSpec(f"use {service}", Cost(service=service), **more), work_s, speedup)  # type: ignore[arg-type]
+def use(
+    service: str,
+    work_s: float,
+    speedup: Speedup | None = None,
+    *,
+    timeout: float | None = None,
+    queue_timeout: float | None = None,
+) -> Call:
+    spec = ActionSpec(f"use {service}", Cost(service=service), timeout=timeout, queue_timeout=queue_timeout)
+    return Call(spec, work_s, speedup)
 
 
-def devices(count: float | Elastic, work_s: float, speedup: Speedup | None = None) -> Call:
-    cost = declare_cost("train", gpu=count)  # type: ignore[arg-type]
-    return Call(ActionSpec("train", cost, kind=BodyKind.PROCESS), work_s, speedup)
+def devices(count: int | Elastic, work_s: float, speedup: Speedup | None = None) -> Call:
+    return Call(ActionSpec("train", declare_cost("train", gpu=count), kind=BodyKind.PROCESS), work_s, speedup)
 
 
 def run(*calls: tuple[float, Call], gpus: Gpus, known: bool = False) -> Result:
@@ -117,8 +124,12 @@ def test_a_timeout_counts_from_the_end_of_the_restore_and_a_queue_timeout_to_the
 
 
 def test_no_restore_is_learned_as_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    learned: list[float] = []
-    monkeypatch.setattr(Durations, "observe", lambda *observed: learned.append(observed[-1]))
+    learned: list[object] = []
+
+    def observe(*observed: object) -> None:
+        learned.append(observed[-1])
+
+    monkeypatch.setattr(Durations, "observe", observe)
     result = run((0, use("judge", 4)), (10, use("teacher", 5)), (20, use("teacher", 6)), gpus=one(JUDGE, TEACHER))
     assert [call.overhead_s for call in result.calls] == [2, 3, 0]
     assert learned == [4, 5, 6]
