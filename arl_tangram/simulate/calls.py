@@ -14,8 +14,9 @@ class Call:
 
     Attributes:
         spec: what is declared, as by the decorator; calls of one action share one object.
-        work_s: seconds that it really takes on one core, or that it takes if it has no cores; from 0.
-        speedup: how it really speeds up over whole cores; None if more cores do not help.
+        work_s: seconds that it really takes on one core, or on one GPU if it uses a service or has GPUs to itself, or
+            that it takes if it has neither; from 0.
+        speedup: how it really speeds up over whole cores, or GPUs; None if more of them do not help.
         key: calls of an action with the same key share what is learned.
     """
 
@@ -24,12 +25,12 @@ class Call:
     speedup: Speedup | None = None
     key: str = ""
 
-    def duration_s(self, cores: int) -> float:
-        """Seconds that it really takes on whole cores; those beyond the most that it declares do not help."""
-        if self.speedup is None or cores == 0:
+    def duration_s(self, units: int) -> float:
+        """Seconds that it really takes on whole cores or GPUs; cores beyond the most that it declares do not help."""
+        if self.speedup is None or units == 0:
             return self.work_s
         cpu = self.spec.cost.cpu
-        return self.work_s / self.speedup(min(cores, cpu.maximum) if isinstance(cpu, Elastic) else cores)
+        return self.work_s / self.speedup(min(units, cpu.maximum) if isinstance(cpu, Elastic) else units)
 
 
 @dataclass(frozen=True, slots=True)

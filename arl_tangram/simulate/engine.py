@@ -8,9 +8,11 @@ The rules:
    there is more. What an event causes at the same instant (the next call of a rollout that does not think) is
    fed after that decision: on an event loop, too, a caller hears of the end of its call one turn later.
 3. Time jumps to the next event, or to the core's own `next_wakeup_s` if that is earlier.
-4. The core learns from what it would have measured: the time from the promise of units to the end.
+4. The core learns from what it would have measured: the time from the promise of units to the end, less the wait for
+   a restore.
 5. A call whose cores are changed while it runs goes on with what is left of it, after it has stood still for as long as
    a change takes. Its `timeout` stands still while it has none.
+6. A call that uses a service begins when that is restored (`restores`); its `timeout` counts from then.
 
 With `known=True` nothing is learned: each call has a name of its own, and its true work and speed-up are declared.
 """
@@ -20,27 +22,29 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import ConfigurationError
-from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.events import Event
-from arl_tangram.model.lifecycle import ActionSpec, Demand, Outcome, PendingAction, RunningAction
+from arl_tangram.model.gpu import Seat
+from arl_tangram.model.lifecycle import Outcome, PendingAction, RunningAction
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.feasibility import in_sandbox, resolve, trajectory_demand
+from arl_tangram.scheduling.feasibility import in_sandbox, trajectory_demand
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.scheduling.policy import Plan, Policy
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Workload
+from arl_tangram.simulate.demands import Demands
+from arl_tangram.simulate.gpus import Gpus
 from arl_tangram.simulate.progress import Progress
+from arl_tangram.simulate.restores import Restore, Restores, in_line
 from arl_tangram.simulate.results import Result, SimulatedCall, SimulatedRollout
 
-_NO_SPEEDUP = PowerLaw(0)
-_SHORTEST_S = 1e-6
+_NO_GPUS = Gpus(())
 
 
 def simulate(
@@ -53,26 +57,33 @@ def simulate(
     record: bool = False,
     host: int | None = 0,
     sharing: Sharing | None = None,
+    gpus: Gpus | None = None,
 ) -> Result:
     """Return what a workload takes.
 
     Args:
         workload: what happens.
-        topology: the dimensions of the pools.
+        topology: the dimensions of the pools; those of `gpus` may be left out.
         policy: how candidates share a dimension; a policy, or a function as `Tangram(policy=)` takes it.
         order: who comes first among those of one priority.
         known: whether the scheduler knows how long each call takes at any units, instead of learning it.
         record: whether the result holds the events of the core.
         host: the number of the node where calls outside of rollouts have their cores and memory, if there are several.
         sharing: how calls of rollouts share their cores while they run; None if they keep those they have started with.
+        gpus: the pool of GPUs; None if there is none.
 
     Raises:
         InfeasibleError: a call or rollout that the pools can never meet.
-        ConfigurationError: a time or duration that is negative or not finite, or a policy that is none.
+        ConfigurationError: a time or duration that is negative or not finite, a policy that is none, or GPUs that are
+            not those of `topology`.
     """
-    core = SchedulerCore(topology, policy_of(policy), order=order, record=record, sharing=sharing)
+    if gpus is not None:
+        topology = gpus.added_to(topology)
+    seats = None if gpus is None else gpus.seats()
+    core = SchedulerCore(topology, policy_of(policy), order=order, record=record, seats=seats, sharing=sharing)
     switch_s = 0.0 if sharing is None else sharing.switch_s
-    return _Simulation(workload, core, known=known, record=record, host=host, switch_s=switch_s).run()
+    simulation = _Simulation(workload, core, gpus or _NO_GPUS, known=known, record=record, host=host, switch_s=switch_s)
+    return simulation.run()
 
 
 @dataclass(slots=True)
@@ -115,17 +126,19 @@ class _Simulation:
         self,
         workload: Workload,
         core: SchedulerCore,
+        gpus: Gpus,
         *,
         known: bool,
         record: bool,
         host: int | None,
-        switch_s: float = 0.0,
+        switch_s: float,
     ) -> None:
         self._core = core
         self._topology = core.topology
         self._reserved = core.policy.reserved_cores * MILLI
+        self._demands = Demands(core, gpus.services, host=host, reserved=self._reserved, known=known)
+        self._restores = Restores(gpus.services, swaps=gpus.swaps)
         self._known = known
-        self._host = host
         self._record = record
         self._switch_s = switch_s
         self._progress: dict[int, Progress] = {}
@@ -135,7 +148,6 @@ class _Simulation:
         self._next_id = 0
         self._decisions = 0
         self._refused: str | None = None
-        self._demands: dict[tuple[int, int, int, int | None], tuple[ActionSpec, Demand]] = {}
         self._made: dict[int, _Made] = {}
         self._opening: dict[int, _Open] = {}
         self._calls: list[SimulatedCall | None] = []
@@ -199,7 +211,7 @@ class _Simulation:
                 self._admit(self._opening.pop(trajectory))
             for running in decisions.resized:
                 self._resize(running)
-            for running in decisions.started:
+            for running in in_line(decisions):
                 self._start(running)
             if self._record:
                 self._events += self._core.drain_events()
@@ -247,25 +259,41 @@ class _Simulation:
 
     def _make(self, call: Call, state: _Open | None) -> None:
         """Submit a call, as the runtime does."""
-        demand = self._demand(call, state)
-        turn = state is not None and (demand.reserved > 0 or in_sandbox(call.spec))
-        pending = PendingAction(
-            self._new_id(), demand, self._now_s, call.key, None if state is None else state.id, turn
-        )
+        action_id = self._new_id()
+        if state is None:
+            pending = PendingAction(action_id, self._demands.outside(call, action_id), self._now_s, call.key)
+        else:
+            memory_bytes = state.rollout.memory_bytes
+            demand = self._demands.inside(call, action_id, memory_bytes=memory_bytes, node=state.node)
+            turn = demand.reserved > 0 or in_sandbox(call.spec)
+            pending = PendingAction(action_id, demand, self._now_s, call.key, state.id, turn)
         self._core.submit(pending)
         self._made[pending.id] = _Made(len(self._calls), call, pending, state)
         self._calls.append(None)
 
     def _start(self, running: RunningAction) -> None:
-        call = self._made[running.pending.id].call
-        lasts_s = call.duration_s(running.units // MILLI)
+        call, seat = self._made[running.pending.id].call, running.seat
+        if seat is None:
+            begins_s, units, what = self._now_s, running.units // MILLI, "cores"
+        else:
+            begins_s, units, what = self._sit(seat), seat.chunk.size, "GPUs"
+        lasts_s = call.duration_s(units)
         if not 0 <= lasts_s < math.inf:
             raise ConfigurationError(
-                f"{call.spec.name} really takes {lasts_s:g} s on {running.units // MILLI} cores; "
-                "durations are finite and not negative"
+                f"{call.spec.name} really takes {lasts_s:g} s on {units} {what}; durations are finite and not negative"
             )
-        progress = self._progress[running.pending.id] = Progress(call, running, lasts_s)
+        progress = self._progress[running.pending.id] = Progress(call, running, lasts_s, begins_s)
         self._plan_end(progress)
+
+    def _sit(self, seat: Seat) -> float:
+        """Make a seat real; return from when on it can be used."""
+        restore = self._restores.take(seat, self._now_s)
+        if restore is not None:
+            self._plan(restore.at_s, self._restored, restore)
+        return self._restores.ready_s(seat, self._now_s)
+
+    def _restored(self, restore: Restore) -> None:
+        self._core.seating.restored(restore.instance, restore.took_s, self._now_s)
 
     def _resize(self, running: RunningAction) -> None:
         progress = self._progress[running.pending.id]
@@ -296,58 +324,28 @@ class _Simulation:
         progress = self._progress.pop(pending.id, None)
         del self._made[pending.id]
         state = made.rollout
-        self._calls[made.place] = SimulatedCall(
+        ended = SimulatedCall(
             pending.id,
             made.call.spec.name,
             pending.key,
             None if state is None else state.number,
             outcome,
             pending.submitted_at_s,
-            self._now_s if progress is None else progress.running.started_at_s,
             self._now_s,
-            0 if progress is None else progress.running.units,
-            0 if progress is None else progress.switches,
-            0.0 if progress is None else progress.suspended_s,
+            self._now_s,
+            0,
         )
+        self._calls[made.place] = ended if progress is None else progress.told_in(ended)
         if state is not None:
             state.outstanding -= 1
             if state.outstanding == 0:
                 self._think(state)
 
-    # Demands.
-
     def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id
-
-    def _demand(self, call: Call, state: _Open | None) -> Demand:
-        """Return the cost of a call; resolved once for all calls that stand alike, unless each is told apart."""
-        reserved, held, node = 0, 0, None
-        if state is not None:
-            reserved, held, node = self._reserved, state.rollout.memory_bytes, state.node
-        if self._known:
-            spec = replace(_declared(call), name=f"{call.spec.name}#{self._next_id + 1}")
-            return self._resolve(spec, node, reserved, held)
-        key = (id(call.spec), reserved, held, node)
-        found = self._demands.get(key)
-        if found is None:
-            found = self._demands[key] = (call.spec, self._resolve(call.spec, node, reserved, held))
-        return found[1]
-
-    def _resolve(self, spec: ActionSpec, node: int | None, reserved: int, held: int) -> Demand:
-        return resolve(spec, self._topology, node=node, host=self._host, reserved=reserved, memory_held=held)
 
 
 def _is_void(sequence: int, _: object, subject: object) -> bool:
     """Whether an event is the end of a call that was resized since, which was planned anew."""
     return isinstance(subject, Progress) and subject.event != sequence
-
-
-def _declared(call: Call) -> ActionSpec:
-    """Return the action of a call as somebody would declare it who knows how long this very call takes."""
-    cost = call.spec.cost
-    if isinstance(cost.cpu, Elastic):
-        options = cost.cpu.options
-        speedup = call.speedup or _NO_SPEEDUP
-        cost = replace(cost, cpu=Elastic.of(*options, speedup=speedup, resizable=cost.cpu.resizable))
-    return replace(call.spec, cost=cost, duration_s=max(call.work_s, _SHORTEST_S))

@@ -1,4 +1,4 @@
-"""How far a simulated call has come whose cores change while it runs."""
+"""How far a simulated call has come that waits for its service, or whose cores change while it runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.simulate.calls import Call
+from arl_tangram.simulate.results import SimulatedCall
 
 
 class Progress:
@@ -16,6 +17,7 @@ class Progress:
         call: what it is.
         running: as it started.
         lasts_s: how long it would take on the units that it started with.
+        begins_s: when it begins to run: when it was started, or later.
 
     Attributes:
         running: as it started.
@@ -24,15 +26,15 @@ class Progress:
         suspended_s: for how long it had none.
     """
 
-    __slots__ = ("_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running", "suspended_s",
-                 "switches")  # fmt: skip
+    __slots__ = ("_began_s", "_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running",
+                 "suspended_s", "switches")  # fmt: skip
 
-    def __init__(self, call: Call, running: RunningAction, lasts_s: float) -> None:
+    def __init__(self, call: Call, running: RunningAction, lasts_s: float, begins_s: float) -> None:
         self._call = call
         self.running = running
         self._lasts_s = lasts_s
         self._left = 1.0
-        self._since_s = self._ready_s = running.started_at_s
+        self._began_s = self._since_s = self._ready_s = begins_s
         self._held_s = 0.0
         self.event = -1
         self.switches = 0
@@ -62,5 +64,17 @@ class Progress:
         return end_s, False
 
     def held_s(self, now_s: float) -> float:
-        """Return for how long it has had units, when it ends now."""
+        """Return for how long it has had units and could use them, when it ends now."""
         return self._held_s + now_s - self._since_s
+
+    def told_in(self, ended: SimulatedCall) -> SimulatedCall:
+        """Return what becomes of a call that has ended, with what is known here."""
+        running = self.running
+        return ended._replace(
+            started_at_s=running.started_at_s,
+            units=running.units,
+            switches=self.switches,
+            suspended_s=self.suspended_s,
+            overhead_s=self._began_s - running.started_at_s,
+            gpus=0 if running.seat is None else running.seat.chunk.size,
+        )

@@ -20,13 +20,15 @@ class SimulatedCall(NamedTuple):
         name: the action's name.
         key: its key.
         rollout: the number of its rollout in the workload, from 0; None outside.
-        outcome: `OK`, `RUN_TIMEOUT` or `QUEUE_TIMEOUT`.
+        outcome: `OK`, `RUN_TIMEOUT`, `QUEUE_TIMEOUT`, or `ERROR` for one that asked for more than was left of a budget.
         submitted_at_s: when it was made.
         started_at_s: when its units were promised; where it gave up, the end.
         ended_at_s: when its caller was answered.
         units: integer units granted of the elastic dimension or the reservation, as in `RunningAction`.
         switches: how often these were changed while it ran.
         suspended_s: for how long it had none of them while it ran.
+        overhead_s: for how long it waited for its service to be restored, which was promised to it.
+        gpus: those of the service that it used, or those that it had to itself.
     """
 
     id: int
@@ -40,10 +42,12 @@ class SimulatedCall(NamedTuple):
     units: int
     switches: int = 0
     suspended_s: float = 0.0
+    overhead_s: float = 0.0
+    gpus: int = 0
 
     @property
     def act_s(self) -> float:
-        """Action completion time: queueing and execution; a simulation has no overhead."""
+        """Action completion time: queueing, execution and overhead."""
         return self.ended_at_s - self.submitted_at_s
 
     @property
@@ -53,8 +57,8 @@ class SimulatedCall(NamedTuple):
 
     @property
     def execution_s(self) -> float:
-        """From the promise of its units to its end, the time included for which it was suspended."""
-        return self.ended_at_s - self.started_at_s
+        """From the promise of its units to its end, less overhead; the time is included for which it was suspended."""
+        return self.ended_at_s - self.started_at_s - self.overhead_s
 
 
 class SimulatedRollout(NamedTuple):
@@ -111,6 +115,16 @@ class Result:
     def mean_queueing_s(self) -> float:
         """Mean time in the queue over all calls; NaN without any."""
         return _mean(call.queueing_s for call in self.calls)
+
+    @property
+    def mean_execution_s(self) -> float:
+        """Mean time that calls ran, over all of them; NaN without any."""
+        return _mean(call.execution_s for call in self.calls)
+
+    @property
+    def mean_overhead_s(self) -> float:
+        """Mean wait for restores over all calls; NaN without any."""
+        return _mean(call.overhead_s for call in self.calls)
 
     @property
     def p50_act_s(self) -> float:

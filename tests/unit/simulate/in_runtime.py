@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import arl_tangram as tangram
 from arl_tangram import Tangram
 from arl_tangram.context import Invocable
 from arl_tangram.errors import QueueTimeout, RunTimeout
+from arl_tangram.managers.gpu.fake_pool import FakeUse
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.events import ActionEnded, Event
 from arl_tangram.model.lifecycle import ActionSpec, BodyKind
@@ -22,7 +23,7 @@ from arl_tangram.model.quantities import GIB
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Plan, Policy
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Turn, Workload
-from arl_tangram.testing import FakePool, assert_idle
+from arl_tangram.testing import FakeGpuPool, FakePool, assert_idle
 from arl_tangram.trace.sink import MemorySink
 from virtual_time import VirtualLoop, run_virtually
 
@@ -64,13 +65,15 @@ def run_in_runtime(
     memory_gib: int = 64,
     quotas: Sequence[Quota] = (),
     order: Order = "fcfs",
+    gpus: FakeGpuPool | None = None,
 ) -> list[Event]:
     """Return the events of the core, in order."""
     sink = MemorySink()
 
     async def play() -> None:
         pool = FakePool(cores=cores, memory_gib=memory_gib)
-        async with Tangram(pool, *quotas, policy=policy, order=order, trace=sink) as runtime:
+        pools = [pool] if gpus is None else [pool, gpus]
+        async with Tangram(*pools, *quotas, policy=policy, order=order, trace=sink) as runtime:
             stage = _Stage(runtime)
             async with asyncio.TaskGroup() as group:
                 for arrival in workload.arrivals:
@@ -122,7 +125,11 @@ class _Stage:
 
 
 async def _body(call: Call) -> None:
-    await asyncio.sleep(call.duration_s(int(tangram.current_allocation().cores)))
+    if call.spec.cost.service is None:
+        units = int(tangram.current_allocation().cores)
+    else:
+        units = cast(FakeUse, tangram.current_service()).dop
+    await asyncio.sleep(call.duration_s(units))
 
 
 def _key(call: Call) -> str:
