@@ -34,7 +34,7 @@ from arl_tangram.simulate.workloads.suites import suite_speedup
 class Coding:
     """How trajectories of a coding agent go: turns of thinking and one command, then a reward.
 
-    Sources. *Recorded*: 158 trajectories of github.com/eunomia-bpf/agentcgroup with 7,792 calls, of which 56 % last less
+    Sources. *Recorded*: 158 trajectories of github.com/eunomia-bpf/agentcgroup with 7,792 calls: 56 % last less
     than 50 ms, the longest 5 % hold 42 % of the time, and 3.0 s is the mean. *Evaluations*: run times of 1,413
     evaluations, github.com/aorwall/SWE-bench-docker. *Suites*: the durations of the tests of four suites (OneGov,
     Hypha, mlcg, spras). *The paper*: arXiv 2603.13019. All others are our assumptions. `CODING_BATCH` is the

@@ -1,4 +1,4 @@
-"""DeepSearch: trajectories that ask search APIs with quotas, read pages, and end with a judge that scores the answer."""
+"""DeepSearch: trajectories that ask search APIs with quotas and read pages, and a judge that scores their answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DeepSearch:
         retry_after_s: seconds until the rollout asks once more, which is answered.
         searches_per_s: searches that may start within any second; between what a batch asks for in the mean, and when
             it starts.
-        pages_at_once: pages that may be read at once.
+        pages_at_once: pages that may be read at once; below what a batch asks for when it starts.
         judge_s: median of a judgement on one GPU, log-normal (APIs: 2.99 for a whole answer).
         judge_sigma: standard deviation of its logarithm (APIs: 0.73).
         judge_exponent: of the power law by which the judge speeds up over GPUs.
@@ -95,7 +95,7 @@ class DeepSearch:
     refusal_s: float = 0.2
     retry_after_s: float = 1.0
     searches_per_s: int = 200
-    pages_at_once: int = 1024
+    pages_at_once: int = 512
     judge_s: float = 2.99
     judge_sigma: float = 0.73
     judge_exponent: float = 0.7

@@ -1,4 +1,4 @@
-"""MOPD, distillation by several teachers: trajectories that are generated, and then scored by the teacher of their field."""
+"""MOPD, distillation by several teachers: trajectories are generated, then scored by the teacher of their field."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Mopd:
             unevenly is our assumption).
         generation_s: median of the generation of an answer, log-normal; all begin at once.
         generation_sigma: standard deviation of its logarithm.
-        scoring_s: mean of a teacher's scoring on the least GPUs that it can be on, log-normal (the paper: 0.621, the mean
+        longest_generation_s: where it is cut off, as the tokens of an answer are limited; so is its scoring.
+        scoring_s: mean of a scoring on the least GPUs that a teacher can be on, log-normal (the paper: 0.621, the mean
             execution at a batch of 2,048, on numbers of GPUs that are not told).
         scoring_sigma: standard deviation of its logarithm (requests: 0.40 within a model). A longer answer takes longer
             to generate and to score: the same draw decides both.
@@ -53,6 +54,7 @@ class Mopd:
     shares: tuple[float, ...] = (0.366, 0.178, 0.112, 0.094, 0.090, 0.051, 0.043, 0.036, 0.032)
     generation_s: float = 120.0
     generation_sigma: float = 0.9
+    longest_generation_s: float = 600.0
     scoring_s: float = 0.621
     scoring_sigma: float = 0.40
     exponent: float = 0.8
@@ -65,9 +67,14 @@ class Mopd:
 
     def __post_init__(self) -> None:
         check_whole(self, "rollouts")
-        check_positive(self, "generation_s", "scoring_s", "copy_gb_per_s")
+        check_positive(self, "generation_s", "longest_generation_s", "scoring_s", "copy_gb_per_s")
         check_least(self, "generation_sigma", "scoring_sigma", "wake_s")
         check_share(self, "exponent")
+        if self.longest_generation_s < self.generation_s:
+            raise ConfigurationError(
+                f"Mopd(longest_generation_s={self.longest_generation_s!r}) is below the median, "
+                f"generation_s={self.generation_s!r}"
+            )
         if not self.shares or not all(0 < share < math.inf for share in self.shares):
             raise ConfigurationError(f"Mopd(shares=) takes a number above 0 for each teacher, not {self.shares!r}")
         self.services()
@@ -96,12 +103,13 @@ def mopd_rollouts(mopd: Mopd, seed: int) -> Workload:
     speedup = PowerLaw(mopd.exponent)
     on_one_s = mopd.scoring_s * speedup(min(mopd.dops))
     rollouts: list[Rollout] = []
-    for teacher, length in zip(
-        rng.choice(len(shares), mopd.rollouts, p=shares / shares.sum()), rng.standard_normal(mopd.rollouts), strict=True
-    ):
+    asked = rng.choice(len(shares), mopd.rollouts, p=shares / shares.sum()).tolist()
+    longest = math.log(mopd.longest_generation_s / mopd.generation_s)
+    for teacher, drawn in zip(asked, rng.standard_normal(mopd.rollouts).tolist(), strict=True):
+        length = min(drawn, longest / mopd.generation_sigma) if mopd.generation_sigma else drawn
         generation_s = mopd.generation_s * math.exp(mopd.generation_sigma * length)
         scoring_s = on_one_s * math.exp(mopd.scoring_sigma * length - mopd.scoring_sigma**2 / 2)
-        rollouts.append(Rollout((Turn(generation_s, (Call(teachers[int(teacher)], scoring_s, speedup),)),)))
+        rollouts.append(Rollout((Turn(generation_s, (Call(teachers[teacher], scoring_s, speedup),)),)))
     return Workload(rollouts=tuple(rollouts))
 
 
