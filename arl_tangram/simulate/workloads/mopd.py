@@ -103,7 +103,7 @@ def mopd_rollouts(mopd: Mopd, seed: int) -> Workload:
     speedup = PowerLaw(mopd.exponent)
     on_one_s = mopd.scoring_s * speedup(min(mopd.dops))
     rollouts: list[Rollout] = []
-    asked = rng.choice(len(shares), mopd.rollouts, p=shares / shares.sum()).tolist()
+    asked: list[int] = rng.choice(len(shares), mopd.rollouts, p=shares / shares.sum()).tolist()
     longest = math.log(mopd.longest_generation_s / mopd.generation_s)
     for teacher, drawn in zip(asked, rng.standard_normal(mopd.rollouts).tolist(), strict=True):
         length = min(drawn, longest / mopd.generation_sigma) if mopd.generation_sigma else drawn
