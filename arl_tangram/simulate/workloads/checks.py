@@ -40,16 +40,16 @@ def check_share(of: object, *names: str) -> None:
             raise ConfigurationError(f"{type(of).__name__}({name}=) takes a share from 0 to 1, not {value!r}")
 
 
-def check_whole(of: object, *names: str) -> None:
-    """Refuse attributes that are not whole numbers from 1.
+def check_whole(of: object, *names: str, least: int = 1) -> None:
+    """Refuse attributes that are not whole numbers from `least`.
 
     Raises:
         ConfigurationError: with the class, the attribute and its value.
     """
     for name in names:
         value = getattr(of, name)
-        if type(value) is not int or value < 1:
-            raise ConfigurationError(f"{type(of).__name__}({name}=) takes a whole number from 1, not {value!r}")
+        if type(value) is not int or value < least:
+            raise ConfigurationError(f"{type(of).__name__}({name}=) takes a whole number from {least}, not {value!r}")
 
 
 def check_tool_share(of: object, tool_share: float) -> None:

@@ -99,10 +99,11 @@ class Coding:
 
     def __post_init__(self) -> None:
         check_whole(self, "rollouts", "most_turns", "group", "tests")
+        check_whole(self, "memory_gib", least=0)
         check_positive(self, "turns", "quick_s", "slow_s", "suite_s")
         check_least(
             self, "every_s", "turns_sigma", "thinking_sigma", "quick_sigma", "slow_sigma", "suite_sigma", "suite_noise",
-            "test_sigma", "memory_gib",
+            "test_sigma",
         )  # fmt: skip
         check_share(self, "quick", "slow_between", "testing")
         check_tool_share(self, self.tool_share)

@@ -109,10 +109,11 @@ class DeepSearch:
 
     def __post_init__(self) -> None:
         check_whole(self, "rollouts", "group", "most_turns", "queries", "searches_per_s", "pages_at_once")
+        check_whole(self, "memory_gib", least=0)
         check_positive(self, "turns", "search_s", "page_s", "judge_s", "copy_gb_per_s")
         check_least(
             self, "turns_sigma", "thinking_sigma", "search_sigma", "page_sigma", "refusal_s", "retry_after_s",
-            "judge_sigma", "wake_s", "memory_gib",
+            "judge_sigma", "wake_s",
         )  # fmt: skip
         check_share(self, "reading", "refused", "judge_exponent")
         check_tool_share(self, self.tool_share)

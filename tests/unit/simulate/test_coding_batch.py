@@ -139,6 +139,7 @@ def test_a_seed_draws_the_same_batch() -> None:
     [
         ({"rollouts": 0}, "rollouts.*whole number from 1, not 0"),
         ({"group": 1.5}, "group.*1.5"),
+        ({"memory_gib": 0.5}, "memory_gib.*whole number from 0, not 0.5"),
         ({"tool_share": 1.0}, "tool_share.*below 1, not 1.0"),
         ({"tool_share": 0.0}, "tool_share.*above 0"),
         ({"slow_s": 0.0}, "slow_s.*above 0"),

@@ -135,6 +135,7 @@ def test_a_seed_draws_the_same_batch() -> None:
     ("options", "message"),
     [
         ({"queries": 0}, "queries.*whole number from 1, not 0"),
+        ({"memory_gib": 0.5}, "memory_gib.*whole number from 0, not 0.5"),
         ({"searches_per_s": 0.5}, "searches_per_s.*0.5"),
         ({"refused": -0.1}, "refused.*from 0 to 1"),
         ({"tool_share": 1.0}, "tool_share"),
