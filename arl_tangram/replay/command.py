@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         metavar="NAME",
-        help="elastic, paper, fixed(N) or reserved(N); several times for several columns; default: that of the recording",
+        help="elastic, paper, fixed(N) or reserved(N); once for each column; default: as recorded",
     )
     parser.add_argument("--share", choices=["resize"], help="running actions share the cores, except under reserved(N)")
     parser.add_argument("--order", choices=get_args(Order), default="fcfs", help="who comes first (fcfs)")

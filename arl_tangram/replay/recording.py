@@ -184,7 +184,7 @@ def _tables_of_json(path: Path, text: str) -> list[_Table]:
             needed = CALL_COLUMNS if is_call else TRAJECTORY_COLUMNS
             if missing := [column for column in needed if column != DURATION and column not in row]:
                 raise RecordingError(
-                    f"{path}, line {line}: {_and(needed)} belong together; {', '.join(missing)} is missing"
+                    f"{path}, line {line}: {_and(needed)} belong together; there is no {_and(missing)}"
                 )
             found.setdefault(is_call, []).append((line, row))
     tables: list[_Table] = []
@@ -246,4 +246,4 @@ def _add_calls(table: _Table, known: dict[tuple[str, str], Recorded], *, listed:
 
 
 def _and(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -56,12 +56,12 @@ def read_source(paths: Sequence[Path]) -> Source:
     if not traces:
         recorded, unknown = read_with_columns(paths)
         workload, repairs = workload_of(recorded)
-        notes = [*told(repairs), *([f"Columns that nothing here looks at: {', '.join(unknown)}."] if unknown else [])]
-        return Source(workload, notes=tuple(notes))
+        said = told(repairs)
+        if unknown:
+            said.append(f"Columns that are not looked at: {', '.join(unknown)}.")
+        return Source(workload, notes=tuple(said))
     if len(paths) > 1:
-        raise ConfigurationError(
-            f"a trace is replayed alone, not with others; {traces[0]} is one, of {len(paths)} files"
-        )
+        raise ConfigurationError(f"a trace is replayed alone; {traces[0]} is one, of {len(paths)} files")
     run = read_run(traces[0])
     workload, topology, notes = workload_of_trace(run)
     if not (workload.arrivals or any(turn.calls for rollout in workload.rollouts for turn in rollout.turns)):

@@ -148,7 +148,7 @@ def notes_of(run: TracedRun, costs: Costs, counts: _Counts) -> Iterator[str]:
     if footer is None:
         yield "The trace has no end: the run was killed or still goes on."
     elif footer.dropped or footer.lost:
-        yield f"{footer.dropped + footer.lost:,} events are not in the trace, which could not keep up: too little is replayed."
+        yield f"{footer.dropped + footer.lost:,} events are not in the trace: what they tell of is not replayed."
     said = (
         (run.ending.truncated, "The last line is cut off and left out"),
         (run.ending.unmatched, "Starts of calls whose submission is not in the file, which are left out"),
@@ -159,12 +159,12 @@ def notes_of(run: TracedRun, costs: Costs, counts: _Counts) -> Iterator[str]:
         (counts.nested, "Calls made by other calls, which are made after these, whose own time is without theirs"),
         (
             counts.homeless,
-            "Trajectories whose opening is not in the file: they begin with their first call, without memory",
+            "Trajectories whose opening is not in the file, which hold no memory",
         ),
         (counts.open, "Trajectories that had not closed when the trace ends, and close after their last call"),
         (
             costs.seated,
-            "Calls with GPUs, which take and wait as long as they did: who waits for whose GPU is not replayed",
+            "Calls with GPUs, which wait and take as long as they did, whoever else wants these",
         ),
         (run.changes, "Changes of a capacity, which are not replayed: there is what there was at the beginning"),
         (run.pauses, "Pauses, which are not replayed: what waited for their end waits for what it needs only"),
@@ -172,16 +172,16 @@ def notes_of(run: TracedRun, costs: Costs, counts: _Counts) -> Iterator[str]:
     yield from (f"{what}: {int(count):,}." for count, what in said if count)
     if costs.reserved:
         yield (
-            f"Recorded with {costs.reserved} core{'s' * (costs.reserved > 1)} reserved for each trajectory: the trace does not "
-            "say how many its calls can use, so each takes as many under every policy."
+            f"Recorded with {costs.reserved} core{'s' * (costs.reserved > 1)} reserved for each trajectory: the trace "
+            "does not say how many its calls can use, so each takes as many under every policy."
         )
     if costs.limited:
         yield (
-            f"The recorded pool had {costs.limited} cores: the trace does not say whether elastic calls can use more, so "
-            "they do not."
+            f"The recorded pool had {costs.limited} cores: the trace does not say whether elastic calls can use more, "
+            "so they do not."
         )
     if costs.assumed:
         yield (
-            f"All runs of {', '.join(sorted(costs.assumed))} had as many cores: they are taken to be n ** 0.8 times as fast "
-            "on n cores."
+            f"All runs of {', '.join(sorted(costs.assumed))} had as many cores: they are taken to be n ** 0.8 times as "
+            "fast on n cores."
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
@@ -20,8 +22,8 @@ from arl_tangram.trace.figures import Figures
 SWITCH_S = 0.0002
 """What a change of the cores of a running action costs where its cgroup is written directly, generously."""
 
-_POLICIES = {"elastic": elastic, "paper": lambda: paper(best_prefix=True)}
-_WITH_CORES = {"fixed": fixed, "reserved": reserved}
+_POLICIES: dict[str, Callable[[], Policy]] = {"elastic": elastic, "paper": partial(paper, best_prefix=True)}
+_WITH_CORES: dict[str, Callable[[int], Policy]] = {"fixed": fixed, "reserved": reserved}
 _NAMED = re.compile(r"(?P<name>[a-z]+)(\((?P<cores>[0-9]{1,6})?\))?")
 
 
@@ -78,9 +80,7 @@ def policy_named(name: str) -> Policy:
         return _POLICIES[found["name"]]()
     if found is not None and cores and found["name"] in _WITH_CORES:
         return _WITH_CORES[found["name"]](cores)
-    raise ConfigurationError(
-        f"there is no policy {name!r} to replay with: there are elastic, paper, fixed(N), reserved(N)"
-    )
+    raise ConfigurationError(f"unknown policy {name!r}: there are elastic, paper, fixed(N) and reserved(N)")
 
 
 def predict(workload: Workload, topology: Topology, variant: Variant) -> Prediction:
@@ -122,7 +122,7 @@ def of_batch(workload: Workload, rollouts: int) -> Workload:
         raise ConfigurationError("--batch takes trajectories, and the recording has none")
     if workload.arrivals:
         raise ConfigurationError(
-            f"--batch cannot tell how many of the {len(workload.arrivals):,} calls outside of trajectories there would be"
+            f"--batch takes trajectories only, and {len(workload.arrivals):,} of the recorded calls are outside of any"
         )
     there = workload.rollouts
     made: list[Rollout] = [there[number % len(there)] for number in range(rollouts)]
