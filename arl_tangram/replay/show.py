@@ -22,8 +22,9 @@ def introduction(source: Source, workload: Workload) -> str:
     calls = sum(1 for _ in calls_of(workload))
     recorded = f", recorded under {source.policy}{' with resizing' if source.shared else ''}" if source.policy else ""
     text = (
-        f"{len(workload.rollouts):,} trajectories and {calls:,} calls{recorded}, in virtual time through the scheduler\n"
-        "that the runtime drives. Work, overhead and thinking times are the recorded ones; the scheduler knows none of them.\n"
+        f"{len(workload.rollouts):,} trajectories and {calls:,} calls{recorded}, in virtual time through the\n"
+        "scheduler that the runtime drives. Work, overhead and thinking times are those that were recorded; the\n"
+        "scheduler knows nothing of them beforehand.\n"
     )
     return text + "".join(f"Note: {note}\n" for note in source.notes)
 
