@@ -84,7 +84,7 @@ def _replay(found: argparse.Namespace) -> str:
     predictions = [predict(workload, topology, variant) for variant in variants]
     recorded, itself = _recorded(source)
     if found.json:
-        return json.dumps(_summary(source, predictions, recorded, itself), indent=1, default=str) + "\n"
+        return json.dumps(_summary(source, predictions, recorded, itself), indent=1) + "\n"
     columns: list[show.Column] = [recorded] if recorded is not None else []
     columns += [(one.variant.name, one.figures, one.topology) for one in predictions]
     text = f"{show.introduction(source, workload)}\n{show.table(columns)}"
