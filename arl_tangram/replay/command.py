@@ -81,11 +81,13 @@ def _replay(found: argparse.Namespace) -> str:
     topology = _topology(source, found.cores, found.memory_gib)
     workload = source.workload if found.batch is None else of_batch(source.workload, found.batch)
     variants = _variants(source, found)
-    predictions = [predict(workload, topology, variant) for variant in variants]
-    recorded, itself = _recorded(source)
+    predictions = [predict(workload, topology, variant, host=source.host) for variant in variants]
+    # What was asked for may be the run as it was: then that is done already.
+    there = predictions if (topology, workload) == (source.topology, source.workload) else []
+    recorded, itself = _recorded(source, there)
     if found.json:
-        return json.dumps(_summary(source, predictions, recorded, itself), indent=1) + "\n"
-    columns: list[show.Column] = [recorded] if recorded is not None else []
+        return json.dumps(_summary(source, predictions, itself), indent=1) + "\n"
+    columns: list[show.Column] = [recorded]
     columns += [(one.variant.name, one.figures, one.topology) for one in predictions]
     text = f"{show.introduction(source, workload)}\n{show.table(columns)}"
     if source.measured is not None and itself is not None:
@@ -121,22 +123,24 @@ def _own(source: Source) -> Variant:
     return Variant(policy, share=source.shared)
 
 
-def _recorded(source: Source) -> tuple[show.Column | None, Prediction | None]:
-    """Return the column of what was recorded, and the replay of the recorded run as it was."""
+def _recorded(source: Source, there: Sequence[Prediction]) -> tuple[show.Column, Prediction | None]:
+    """Return the column of what was recorded, and the replay of the recorded run as it was, if that is known."""
     if source.measured is not None and source.topology is not None:
-        return ("measured", source.measured, source.topology), predict(source.workload, source.topology, _own(source))
+        own = _own(source)
+        itself = next((one for one in there if one.variant == own), None)
+        if itself is None:
+            itself = predict(source.workload, source.topology, own, host=source.host)
+        return ("measured", source.measured, source.topology), itself
     alone = predict(source.workload, pool(max(1, len(source.workload.rollouts))), Variant(elastic()))
     return ("recorded", alone.figures, None), None
 
 
-def _summary(
-    source: Source, predictions: Sequence[Prediction], recorded: show.Column | None, itself: Prediction | None
-) -> dict[str, object]:
+def _summary(source: Source, predictions: Sequence[Prediction], itself: Prediction | None) -> dict[str, object]:
     """Return all figures, for a program."""
     return {
         "policy": source.policy,
         "notes": source.notes,
-        "measured": None if source.measured is None or recorded is None else asdict(recorded[1]),
+        "measured": None if source.measured is None else asdict(source.measured),
         "replayed_as_it_was": None if itself is None else _record(itself),
         "predicted": [_record(prediction) for prediction in predictions],
     }

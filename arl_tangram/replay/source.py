@@ -32,6 +32,7 @@ class Source:
         policy: the name of that under which it was recorded; None if the recording does not say.
         shared: whether running actions shared their cores.
         measured: what was measured; None if the recording is not of this library.
+        host: the number of the node where what is outside of sandboxes runs, if there are several.
         notes: what of it is not as it was recorded, or not known.
     """
 
@@ -40,6 +41,7 @@ class Source:
     policy: str | None = None
     shared: bool = False
     measured: Figures | None = None
+    host: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -63,10 +65,10 @@ def read_source(paths: Sequence[Path]) -> Source:
     if len(paths) > 1:
         raise ConfigurationError(f"a trace is replayed alone; {traces[0]} is one, of {len(paths)} files")
     run = read_run(traces[0])
-    workload, topology, notes = workload_of_trace(run)
+    workload, topology, host, notes = workload_of_trace(run)
     if not (workload.arrivals or any(turn.calls for rollout in workload.rollouts for turn in rollout.turns)):
         raise ConfigurationError(f"{traces[0]} has {len(run.calls):,} calls, of which none has run to its end")
-    return Source(workload, topology, run.header.policy, run.resizes > 0, run.figures, notes)
+    return Source(workload, topology, run.header.policy, run.resizes > 0, run.figures, host, notes)
 
 
 def _is_trace(path: Path) -> bool:

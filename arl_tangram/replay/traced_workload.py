@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from arl_tangram.model.topology import MEMORY, Topology, resource_of
 from arl_tangram.replay.calls import MeasuredCall
@@ -47,8 +48,24 @@ class _Node:
         return total_s
 
 
-def workload_of(run: TracedRun) -> tuple[Workload, Topology, tuple[str, ...]]:
-    """Return what happened, what there was to share, and what of it is not as it was recorded.
+class Replayable(NamedTuple):
+    """What is made of a trace.
+
+    Attributes:
+        workload: what happened.
+        topology: what there was to share, without GPUs.
+        host: the number of the node where what is outside of sandboxes had its cores and memory, if there are several.
+        notes: what is not as it was recorded, or not known.
+    """
+
+    workload: Workload
+    topology: Topology
+    host: int
+    notes: tuple[str, ...]
+
+
+def workload_of(run: TracedRun) -> Replayable:
+    """Return what happened, and what of it is not as it was recorded.
 
     A trajectory wishes to open when it did. It thinks from the end of a call to the submission of the next one; calls
     of it that overlap are made at once. What is outside of trajectories is made when it was.
@@ -67,8 +84,8 @@ class _Making:
         wishes_s = [one.opened.at_s - one.opened.waited_s for one in run.trajectories.values()]
         self._begun_s = min([*wishes_s, *(call.pending.submitted_at_s for call in run.calls)], default=0.0)
 
-    def made(self) -> tuple[Workload, Topology, tuple[str, ...]]:
-        """Return the workload, what there was to share, and what was changed."""
+    def made(self) -> Replayable:
+        """Return all that is known."""
         run = self._run
         inside: dict[int, list[TracedCall]] = {id_: [] for id_ in run.trajectories}
         arrivals: list[Arrival] = []
@@ -81,7 +98,12 @@ class _Making:
         rollouts = tuple(self._rollout(run.trajectories.get(id_), calls) for id_, calls in inside.items())
         seats = self._topology.seats
         shared = Topology(d for index, d in enumerate(self._topology.dimensions) if not seats >> index & 1)
-        return Workload(tuple(arrivals), rollouts), shared, tuple(notes_of(run, self._costs, self._counts))
+        notes = tuple(notes_of(run, self._costs, self._counts))
+        return Replayable(Workload(tuple(arrivals), rollouts), shared, self._host(), notes)
+
+    def _host(self) -> int:
+        nodes = (call.pending.demand.node for call in self._run.calls if not call.pending.turn)
+        return next((node for node in nodes if node is not None), 0)
 
     def _call(self, traced: TracedCall, others_s: float = 0.0) -> MeasuredCall | None:
         call = self._costs.call(traced, others_s)
@@ -182,6 +204,6 @@ def notes_of(run: TracedRun, costs: Costs, counts: _Counts) -> Iterator[str]:
         )
     if costs.assumed:
         yield (
-            f"All runs of {', '.join(sorted(costs.assumed))} had as many cores: they are taken to be n ** 0.8 times as "
-            "fast on n cores."
+            f"How {', '.join(sorted(costs.assumed))} scales is neither declared nor told by its runs: taken to be "
+            "n ** 0.8 times as fast on n cores."
         )

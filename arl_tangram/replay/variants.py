@@ -83,14 +83,20 @@ def policy_named(name: str) -> Policy:
     raise ConfigurationError(f"unknown policy {name!r}: there are elastic, paper, fixed(N) and reserved(N)")
 
 
-def predict(workload: Workload, topology: Topology, variant: Variant) -> Prediction:
+def predict(workload: Workload, topology: Topology, variant: Variant, *, host: int = 0) -> Prediction:
     """Run a workload in virtual time.
+
+    Args:
+        workload: what happens.
+        topology: what there is to share.
+        variant: how.
+        host: the number of the node where what is outside of sandboxes runs, if there are several.
 
     Raises:
         InfeasibleError: a call or trajectory that the topology can never meet.
     """
     sharing = Sharing(size_aware(), SWITCH_S) if variant.shares else None
-    result = simulate(workload, topology, variant.policy, order=variant.order, record=True, sharing=sharing)
+    result = simulate(workload, topology, variant.policy, order=variant.order, record=True, host=host, sharing=sharing)
     return Prediction(variant, topology, figures_of(result, workload, topology))
 
 

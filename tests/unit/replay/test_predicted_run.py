@@ -11,11 +11,14 @@ from arl_tangram.model.elasticity import Amdahl, Elastic
 from arl_tangram.model.events import Event
 from arl_tangram.model.lifecycle import ActionSpec
 from arl_tangram.model.quantities import GIB, MILLI
-from arl_tangram.model.topology import Topology
+from arl_tangram.model.topology import Dimension, Topology
+from arl_tangram.replay import show
+from arl_tangram.replay.predicted import events_of
 from arl_tangram.replay.source import Source, read_source
 from arl_tangram.replay.variants import Variant, of_batch, policy_named, predict, with_cores, with_memory
 from arl_tangram.scheduling.order import Order
 from arl_tangram.simulate.calls import Arrival, Call, Rollout, Turn, Workload
+from arl_tangram.simulate.engine import simulate
 from arl_tangram.trace.encode import EventEncoder, footer_line, header_line
 from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.format import Footer, Header
@@ -107,6 +110,29 @@ def test_other_pools_and_batches(tmp_path: Path) -> None:
     summary.add_all(events)
     found = predict(of_batch(source.workload, 10), smaller, Variant(policy_named("elastic")))
     alike(found.figures, summary.figures())
+
+
+def test_several_nodes(tmp_path: Path) -> None:
+    """What runs outside of sandboxes waits for the cores of the node where it did, and trajectories go to both."""
+    nodes = Topology(
+        [
+            dimension
+            for name in ("far", "near")
+            for dimension in (Dimension(f"cpu@{name}", 2000, MILLI), Dimension(f"memory@{name}", 4 * GIB, GIB))
+        ]
+    )
+    workload = Workload(
+        WORKLOAD.arrivals,
+        tuple(Rollout((one.turns[0], *one.turns[2:]), one.at_s, one.memory_bytes) for one in WORKLOAD.rollouts),
+    )
+    first = simulate(workload, nodes, policy_named("elastic"), record=True, host=1)
+    events = list(events_of(first, workload, nodes))
+    source = read_source([trace_of(events, "elastic", nodes, tmp_path)])
+    assert (source.host, source.topology) == (1, nodes)
+    assert source.measured is not None
+    alike(predict(source.workload, nodes, Variant(policy_named("elastic")), host=source.host).figures, source.measured)
+    printed = show.table([("measured", source.measured, source.topology)])
+    assert printed.splitlines()[1].split() == ["cores", "4"]
 
 
 def test_shared_cores_switch_and_suspend(tmp_path: Path) -> None:

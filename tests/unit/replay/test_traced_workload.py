@@ -177,7 +177,7 @@ class TestHowLong:
         assert only_call(source).duration_s(2) == pytest.approx(2 / 2**0.8)
         assert source.notes == (
             "The recorded pool had 4 cores: the trace does not say whether elastic calls can use more, so they do not.",
-            "All runs of tool had as many cores: they are taken to be n ** 0.8 times as fast on n cores.",
+            "How tool scales is neither declared nor told by its runs: taken to be n ** 0.8 times as fast on n cores.",
         )
 
     def test_a_call_that_was_resized_did_its_work_at_several_rates(self, tmp_path: Path) -> None:
