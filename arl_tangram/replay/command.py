@@ -89,7 +89,7 @@ def _replay(found: argparse.Namespace) -> str:
         return json.dumps(_summary(source, predictions, itself), indent=1) + "\n"
     columns: list[show.Column] = [recorded]
     columns += [(one.variant.name, one.figures, one.topology) for one in predictions]
-    text = f"{show.introduction(source, workload)}\n{show.table(columns)}"
+    text = f"{show.introduction(source, workload)}\n{show.table(columns)}{show.refusals(predictions)}"
     if source.measured is not None and itself is not None:
         text += f"\n{show.deviation(source.measured, itself)}"
     return text

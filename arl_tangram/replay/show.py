@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from arl_tangram.model.lifecycle import Outcome
 from arl_tangram.model.topology import Topology
 from arl_tangram.replay.calls import calls_of
 from arl_tangram.replay.source import Source
@@ -12,6 +13,7 @@ from arl_tangram.simulate.calls import Workload
 from arl_tangram.trace.figures import Figures
 
 _LABEL = 26
+_GAVE_UP, _SUSPENDED = "  gave up waiting", "    suspended"  # rows that are left out where there is none
 _LEAST = 14
 Column = tuple[str, Figures, Topology | None]
 """What stands over it, its figures, and what there was to share if that is known."""
@@ -35,9 +37,19 @@ def table(columns: Sequence[Column]) -> str:
     lines = [f"{'':<{_LABEL}}" + "".join(f"{head:>{width}}" for head, _, _ in columns)]
     for label, cell in _ROWS:
         cells = [cell(figures, topology) for _, figures, topology in columns]
-        if any(text not in ("-", "0.000 s") for text in cells) or not label.startswith("    suspended"):
+        if label not in (_GAVE_UP, _SUSPENDED) or any(text not in ("-", "0", "0.000 s") for text in cells):
             lines.append(f"{label:<{_LABEL}}" + "".join(f"{text:>{width}}" for text in cells))
     return "\n".join(lines) + "\n"
+
+
+def refusals(predictions: Sequence[Prediction]) -> str:
+    """Say how many calls a prediction has that could never start: what they ask for was used up for good."""
+    found = [(one.variant.name, one.figures.total.failures.get(Outcome.ERROR, 0)) for one in predictions]
+    return "".join(
+        f"Note: {count:,} calls under {name} could never start: a budget was used up.\n"
+        for name, count in found
+        if count
+    )
 
 
 def deviation(measured: Figures, predicted: Prediction) -> str:
@@ -99,6 +111,8 @@ def _share(figures: Figures, topology: Topology | None, place: int) -> str:
 
 _ROWS: tuple[tuple[str, Callable[[Figures, Topology | None], str]], ...] = (
     ("cores", _cores),
+    ("calls", lambda figures, _: f"{figures.total.calls:,}"),
+    (_GAVE_UP, lambda figures, _: f"{figures.total.failures.get(Outcome.QUEUE_TIMEOUT, 0):,}"),
     ("step", lambda figures, _: _s(figures.elapsed_s)),
     ("ACT with admission, mean", lambda figures, _: _s(figures.admitted_act_mean_s)),
     ("ACT with admission, p99", lambda figures, _: _s(figures.admitted_act_p99_s)),
@@ -107,7 +121,7 @@ _ROWS: tuple[tuple[str, Callable[[Figures, Topology | None], str]], ...] = (
     ("    execution", lambda figures, _: _s(figures.total.execution_mean_s)),
     ("    overhead", lambda figures, _: _s(figures.total.overhead_mean_s)),
     (
-        "    suspended",
+        _SUSPENDED,
         lambda figures, _: _s(figures.total.suspended_s / figures.total.calls if figures.total.calls else None),
     ),
     ("admission, mean wait", lambda figures, _: _s(figures.trajectories.waited_mean_s)),

@@ -50,6 +50,7 @@ def test_columns_beside_what_was_measured(tmp_path: Path, capsys: pytest.Capture
     assert rows_of(text) == {
         "": ["measured", "elastic", "reserved(1)"],
         "cores": ["4", "1", "1"],
+        "calls": ["2", "2", "2"],
         "step": ["3.000", "5.000", "6.000"],
         "ACT with admission, mean": ["2.000", "3.000", "3.500"],
         "ACT with admission, p99": ["2.020", "4.039", "5.021"],  # within 1 %
@@ -77,6 +78,35 @@ def test_all_figures_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {row["name"]: row["capacity"] for row in predicted["dimensions"]}["memory"] == 16
     assert record["measured"]["total"]["calls"] == record["replayed_as_it_was"]["total"]["calls"] == 2
     assert (record["policy"], record["notes"]) == ("elastic", [])
+
+
+def impatient(queue_timeout_s: float | None) -> Trace:
+    """Each of two trajectories calls for 2 s, with what there is of a budget; none waits for longer."""
+    budget = {"name": "quota:search/calls", "capacity": 2000, "scale": 1000, "window_s": None, "total": True}
+    trace = Trace(dimensions=(budget,))
+    for id_ in (1, 2):
+        trace.opened(id_, 0.0)
+    for id_ in (1, 2):
+        trace.submitted(id_, 1.0, id_, queue_timeout_s=queue_timeout_s, fixed={"quota:search/calls": 1000})
+        trace.started(id_, 1.0)
+    for id_ in (1, 2):
+        trace.ended(id_, 3.0, 2.0, trajectory=id_)
+        trace.closed(id_, 3.0)
+    return trace
+
+
+def test_calls_that_would_give_up_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(impatient(1.5).write(tmp_path)), "--cores", "1"]) == 0
+    text = capsys.readouterr().out
+    assert rows_of(text)["gave up waiting"] == ["0", "1"]
+    assert "could never start" not in text
+
+
+def test_calls_for_which_nothing_is_left_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(impatient(None).write(tmp_path)), "--batch", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "Note: 2 calls under elastic could never start: a budget was used up.\n" in text
+    assert "gave up" not in text
 
 
 def test_a_run_with_resizing_is_replayed_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
