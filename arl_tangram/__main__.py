@@ -1,4 +1,4 @@
-"""The command line: `python -m arl_tangram demo | doctor | report | bench`."""
+"""The command line: `python -m arl_tangram demo | doctor | report | replay | bench`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _COMMANDS = {
     "demo": ("arl_tangram.demo.command", "run coding rollouts, scheduled by action and reserved by trajectory"),
     "doctor": ("arl_tangram.doctor.command", "say what of this machine can be used, and what dead runs have left"),
     "report": ("arl_tangram.trace.command", "report on a trace"),
+    "replay": ("arl_tangram.replay.command", "predict what a recorded run takes with other cores or policies"),
     "bench": ("arl_tangram.bench.command", "measure the library on this machine"),
 }
 

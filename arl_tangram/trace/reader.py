@@ -1,12 +1,14 @@
-"""Read a JSONL trace back: its header, its events, and how it ended."""
+"""Read a JSONL trace back, compressed by gzip or not: its header, its events, and how it ended."""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from arl_tangram.errors import TraceFormatError
 from arl_tangram.model.events import Event
@@ -14,6 +16,7 @@ from arl_tangram.trace.decode import EventDecoder, parse, read_header
 from arl_tangram.trace.format import Footer, Header
 
 _LONGEST_LINE = 16 << 20
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ def open_trace(path: str | PathLike[str]) -> Generator[TraceReader]:
         OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
-        yield TraceReader(file, str(path))
+        packed = file.peek(len(_GZIP)).startswith(_GZIP)
+        yield TraceReader(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file, str(path))
 
 
 class TraceReader:
@@ -86,10 +90,11 @@ class TraceReader:
         self._footer: Footer | None = None
         self._truncated = False
         self._unmatched = 0
+        first = self._next_line()
         try:
-            self.header = read_header(parse(self._next_line()))
+            self.header = read_header(parse(first))
         except TraceFormatError as error:
-            raise self._located(error) from None
+            raise self.error(error) from None
 
     @property
     def ending(self) -> Ending:
@@ -110,7 +115,7 @@ class TraceReader:
                 record = decoder.record(parse(line))
             except TraceFormatError as error:
                 if line.endswith(b"\n") or len(line) >= _LONGEST_LINE:
-                    raise self._located(error) from None
+                    raise self.error(error) from None
                 self._truncated = True
                 return
             if isinstance(record, Footer):
@@ -122,7 +127,11 @@ class TraceReader:
 
     def _next_line(self) -> bytes:
         self._line += 1
-        return self._file.readline(_LONGEST_LINE)
+        try:
+            return self._file.readline(_LONGEST_LINE)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise self.error(f"the file begins like a gzip file and cannot be decompressed: {error}") from None
 
-    def _located(self, error: TraceFormatError) -> TraceFormatError:
-        return TraceFormatError(f"{self._name}: line {self._line}: {error}")
+    def error(self, said: object) -> TraceFormatError:
+        """Return the error about the line that was read last."""
+        return TraceFormatError(f"{self._name}: line {self._line}: {said}")

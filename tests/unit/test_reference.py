@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": ["demo"],
     "doctor": ["doctor"],
     "report TRACE": ["report"],
+    "replay FILE...": ["replay"],
     "bench overhead": ["bench", "overhead"],
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
@@ -149,7 +150,7 @@ def test_the_commands_are_those_that_there_are(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     actual = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     section = PAGE.partition("## Command line\n")[2]
-    shown = re.findall(r"^\| `(demo|doctor|report|bench)\b", section, re.MULTILINE)
+    shown = re.findall(r"^\| `(demo|doctor|report|replay|bench)\b", section, re.MULTILINE)
     assert actual == list(dict.fromkeys(shown))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from arl_tangram.bench.gates import Gate
 from arl_tangram.model.sharing import Sharing
+from arl_tangram.replay.variants import SWITCH_S
 from arl_tangram.scheduling.policies import elastic, least_attained, reserved, size_aware
 from arl_tangram.simulate.calls import Workload
 from arl_tangram.simulate.engine import simulate
@@ -16,8 +17,6 @@ from arl_tangram.simulate.results import Result
 from arl_tangram.simulate.workloads import pool
 
 CORES = (8, 16, 32, 64)
-SWITCH_S = 0.0002
-"""What a change of the cores of a running action costs where its cgroup is written directly, generously."""
 
 RESERVED = "reserved(1)"
 IN_ORDER = "elastic"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from arl_tangram.bench.replay.runs import FREE, IN_ORDER, RESERVED, SIZE_AWARE, SWITCH_S, Row
-from arl_tangram.bench.replay.workload import Repairs
+from arl_tangram.bench.replay.runs import FREE, IN_ORDER, RESERVED, SIZE_AWARE, Row
+from arl_tangram.replay.recorded import Repairs, told
+from arl_tangram.replay.variants import SWITCH_S
 from arl_tangram.simulate.calls import Workload
 
 _NAME = 22
@@ -15,7 +16,7 @@ _NAME = 22
 def introduction(workload: Workload, repairs: Repairs) -> str:
     """Say what is replayed, what was changed about it, and who the contenders are."""
     works_s = [call.work_s for rollout in workload.rollouts for turn in rollout.turns for call in turn.calls]
-    changed = "".join(f"{line}\n" for line in _changed(repairs))
+    changed = "".join(f"{line}\n" for line in told(repairs))
     return (
         f"{len(workload.rollouts):,} recorded trajectories with {len(works_s):,} calls (mean {fmean(works_s):.2f} s, "
         f"longest {max(works_s):.0f} s), in virtual time\n"
@@ -38,14 +39,3 @@ def table(rows: Sequence[Row]) -> str:
         cells = "".join(f"{f'{value:,.2f} s':>12}" for value in seconds)
         lines.append(f"{row.cores:>5}  {row.contender:<{_NAME}}{cells}{row.switches:>15.2f}")
     return "\n".join(lines) + "\n"
-
-
-def _changed(repairs: Repairs) -> list[str]:
-    """Say what is not as it was recorded."""
-    said = (
-        (repairs.overlapping, "Calls that began before one before them had ended, and are made when it has"),
-        (repairs.unsorted, "Calls behind one that began later, which are made in the order of time"),
-        (repairs.endless, "Calls without a recorded end, which are left out"),
-        (repairs.overrun, "Trajectories that are shorter than their calls, and end with the last of these"),
-    )
-    return [f"{what}: {count:,}." for count, what in said if count]

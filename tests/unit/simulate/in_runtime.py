@@ -68,6 +68,20 @@ def run_in_runtime(
     gpus: FakeGpuPool | None = None,
 ) -> list[Event]:
     """Return the events of the core, in order."""
+    told = told_by_runtime(workload, policy, cores=cores, memory_gib=memory_gib, quotas=quotas, order=order)
+    return [event for event in told if not isinstance(event, ActionEnded)]
+
+
+def told_by_runtime(
+    workload: Workload,
+    policy: Policy | Plan,
+    *,
+    cores: int,
+    memory_gib: int = 64,
+    quotas: Sequence[Quota] = (),
+    order: Order = "fcfs",
+) -> list[Event]:
+    """Return all events, in order, as they would be in a trace."""
     sink = MemorySink()
 
     async def play() -> None:
@@ -83,7 +97,7 @@ def run_in_runtime(
             assert_idle(runtime)
 
     run_virtually(play(), OrderedLoop())
-    return [event for event in sink.events if not isinstance(event, ActionEnded)]
+    return sink.events
 
 
 class _Stage:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from arl_tangram.bench.replay.recording import Recorded, RecordingError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.lifecycle import ActionSpec
 from arl_tangram.model.quantities import MILLI
+from arl_tangram.replay.recording import Recorded, RecordingError
 from arl_tangram.simulate.calls import Call, Rollout, Turn, Workload
 
 
@@ -27,6 +27,17 @@ class Repairs:
     unsorted: int = 0
     overlapping: int = 0
     overrun: int = 0
+
+
+def told(repairs: Repairs) -> list[str]:
+    """Say what is not as it was recorded."""
+    said = (
+        (repairs.overlapping, "Calls that began before one before them had ended, and are made when it has"),
+        (repairs.unsorted, "Calls behind one that began later, which are made in the order of time"),
+        (repairs.endless, "Calls without a recorded end, which are left out"),
+        (repairs.overrun, "Trajectories that are shorter than their calls, and end with the last of these"),
+    )
+    return [f"{what}: {count:,}." for count, what in said if count]
 
 
 def workload_of(recorded: Iterable[Recorded]) -> tuple[Workload, Repairs]:
