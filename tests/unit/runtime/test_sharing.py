@@ -354,7 +354,7 @@ async def test_a_command_that_waits_keeps_what_is_lent_from_ending_it(files: boo
             return now_s()
 
         waiting = box().write_file("file", b"x") if files else box().exec(["waits"])
-        done, called_s = await asyncio.gather(waiting, call())
+        _, called_s = await asyncio.gather(waiting, call())
         return now_s(), called_s
 
     async with sharing():
@@ -641,10 +641,21 @@ def test_what_makes_no_sense_is_refused() -> None:
         FakePool(share=cast(Any, "always"))
     with pytest.raises(ConfigurationError, match=r"not <class .*EqualShares'>"):
         FakePool(share=cast(Any, policies.EqualShares))
+    with pytest.raises(ConfigurationError, match=r"OwnPool\(share=\) takes 'resize', a policy .*, not 'always'"):
+        Tangram(OwnPool())
     with pytest.raises(
         ConfigurationError, match=r"policy=reserved.* and FakePool\(share=\) lets running actions share"
     ):
         Tangram(FakePool(share="resize"), policy=policies.reserved(1))
+
+
+class OwnPool:
+    """A pool of the user's own, with what no pool takes."""
+
+    share = "always"
+
+    def manager(self) -> FakeManager:
+        raise AssertionError("it is not opened")
 
 
 class Own:
