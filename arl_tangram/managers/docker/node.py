@@ -24,7 +24,7 @@ from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.leases import Leases
 from arl_tangram.managers.docker.leftovers import remove_leftovers, remove_own
 from arl_tangram.managers.docker.offer import offer
-from arl_tangram.managers.docker.probe import is_this_machine, switch_s
+from arl_tangram.managers.docker.probe import DIRECT_SWITCH_S, UPDATE_SWITCH_S, is_this_machine, may_write
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.tenants import Tenants
 from arl_tangram.managers.docker.warm import WarmPool
@@ -94,6 +94,7 @@ class DockerNode:
         self._info = await self._engine.open()
         is_here = is_this_machine(self._engine.url, self._info)
         self._machine = await anyio.to_thread.run_sync(read_machine) if is_here else None
+        self._may_write = is_here and await anyio.to_thread.run_sync(may_write)
 
     @property
     def is_here(self) -> bool:
@@ -293,7 +294,20 @@ class DockerNode:
     @property
     def switch_s(self) -> float:
         """Seconds that one change of the cores of a running action takes, about."""
-        return switch_s(self._builder.probe, self._settings.grants)
+        return DIRECT_SWITCH_S if self._is_direct else UPDATE_SWITCH_S
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether grants are written by this process, as far as that is known."""
+        if (probe := self._builder.probe) is not None:
+            return probe.is_direct
+        return self._settings.grants == "direct" or (self._settings.grants == "auto" and self._may_write)
+
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed: not without CPU quotas; None if they can."""
+        if self._info.limits_time:
+            return None
+        return f"{self._said} cannot limit the CPU time of containers, so nothing can be suspended"
 
     def _tell_cores(self, count: int) -> None:
         if self._tell_capacity is not None:
