@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from arl_tangram.managers.docker.answers import DaemonError, Listed
+from arl_tangram.managers.docker.api_limits import lift
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.host.owner import is_dead, new_name
 
@@ -72,16 +74,29 @@ async def sweep(engine: Engine) -> int:
     Raises:
         DaemonError: the daemon does not tell which containers there are.
     """
-    removed = 0
-    for container in await find_left(engine):
+
+    async def remove(container: Listed) -> bool:
         try:
-            await engine.remove(container.id)
-            removed += 1
+            await remove_left(engine, container)
         except DaemonError as error:  # one that cannot be removed must not keep every later run from starting
             _logger.warning(
                 "container %s, left behind by a run that is gone, cannot be removed: %s", container.id, error
             )
-    return removed
+            return False
+        return True
+
+    return sum(await asyncio.gather(*map(remove, await find_left(engine))))
+
+
+async def remove_left(engine: Engine, container: Listed) -> None:
+    """Remove a container that its owner has left behind, suspended perhaps; several at a time, as the engine likes it.
+
+    Raises:
+        DaemonError: it could not be removed.
+    """
+    if container.state == "running":
+        await lift(engine, container.id)
+    await engine.remove(container.id)
 
 
 async def find_left(engine: Engine) -> list[Listed]:

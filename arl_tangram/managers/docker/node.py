@@ -16,6 +16,7 @@ from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.building import Builder
 from arl_tangram.managers.docker.containers import Containers
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
+from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.image import Images
 from arl_tangram.managers.docker.labels import Mark
@@ -37,6 +38,7 @@ from arl_tangram.managers.docker.wording import (
     titled,
 )
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
+from arl_tangram.managers.host.lifter import QuotaLifter
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, counted, in_words
 from arl_tangram.model.quantities import GIB, MILLI
@@ -82,6 +84,7 @@ class DockerNode:
         self._being_built = 0  # which count twice for a moment, once they run
         self._has_begun = False
         self._tell_capacity: Callable[[str, int], None] | None = None
+        self._lifter: QuotaLifter | None = None
 
     # what there is
 
@@ -204,6 +207,8 @@ class DockerNode:
         await remove_leftovers(self._engine, self._containers, said=self._said)
         self._has_begun = True
         await self._tenants.watch(self._engine, self._owner)
+        if self._settings.resizes and self._is_direct:
+            self._lifter = QuotaLifter(self._info.cgroup_version, self._owner)
         if self._settings.image is not None:
             await self._builder.choose(self._settings.image)
             self._warm.refill()
@@ -221,6 +226,8 @@ class DockerNode:
                 partial(remove_own, self._engine, self._containers, owner=self._owner, said=self._said),
             )
             await self._close("the watch", self._tenants.unwatch)
+        if self._lifter is not None:
+            await self._close("what lifts quotas", self._lifter.aclose)
         await self._close("the connection", self._engine.aclose)
 
     async def _close(self, what: str, close: Callable[[], Awaitable[None]]) -> None:
@@ -265,13 +272,20 @@ class DockerNode:
         self._being_built += 1
         try:
             return await self._builder.build(
-                image, memory_bytes, urgency=urgency, admit=self._tenants.admit, on_close=self._forget
+                image, memory_bytes, urgency=urgency, admit=self._admit, on_close=self._forget
             )
         finally:
             self._being_built -= 1
 
+    def _admit(self, sandbox: DockerSandbox) -> None:
+        self._tenants.admit(sandbox)
+        if self._lifter is not None and isinstance(sandbox.limits, DirectLimits):
+            self._lifter.watch(sandbox.container.id, sandbox.limits.time_folder)
+
     def _forget(self, sandbox: DockerSandbox) -> None:
         self._tenants.forget(sandbox)
+        if self._lifter is not None:
+            self._lifter.forget(sandbox.container.id)
         self._warm.refill()
 
     def _has_room(self) -> bool:
