@@ -125,7 +125,7 @@ class Commands:
         env = {**self._odd_env, **command.env}
         check_size(command, env)
         running, spill = await self._begin(command, env, check_open)
-        timed_out = False
+        timed_out, stood_s = False, self.clock.stood_s()
         try:
             if not await self.clock.wait(running.exchange.done, command.timeout_s):
                 timed_out = True
@@ -137,11 +137,12 @@ class Commands:
             raise
         finally:
             start_s, end_s, cpu_s = self._shells.end(running, keep=self._keeps)
+            stood_s = self.clock.stood_s() - stood_s
             ran(start_s, end_s, cpu_s)
         captures = (running.exchange.stdout, running.exchange.stderr)
         if spill is not None:
             captures = await finish_anyway(self._scripts.read_back(spill, command.max_output_bytes))
-        return Ended(code, start_s, end_s, cpu_s, timed_out, *captures, spill)
+        return Ended(code, start_s, end_s, cpu_s, timed_out, *captures, spill, stood_s)
 
     async def kill(self) -> None:
         """Kill everything that was started; bounded, a few seconds at most.

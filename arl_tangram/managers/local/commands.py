@@ -126,9 +126,11 @@ class Commands:
                 close_all(descriptors)
                 raise
             self._running[number] = status
+            stood_s = self.time.stood_s()
             self.channel.send(request, descriptors)
             timed_out = await self._wait_or_kill(number, status, command.timeout_s)
             ended = await status
+            stood_s = self.time.stood_s() - stood_s
             stdout, stderr = [await output.finish() for output in outputs]
         finally:
             self._running.pop(number, None)
@@ -137,7 +139,7 @@ class Commands:
             for output in outputs:
                 output.close()
         code = KILLED_CODE if timed_out else ended.exit_code
-        return Ended(code, ended.start_s, ended.end_s, ended.cpu_s, timed_out, stdout, stderr, spilled)
+        return Ended(code, ended.start_s, ended.end_s, ended.cpu_s, timed_out, stdout, stderr, spilled, stood_s)
 
     async def kill(self, number: str = "*") -> None:
         """Kill a command with all that it started, or everything; bounded, a few seconds at most.

@@ -109,10 +109,13 @@ class SharedCores:
         room.end_change(sharer)
         room.changed = True
 
-    def lend(self, running: RunningAction, now_s: float) -> None:
-        """A running action has lent its cores, or waits for others and keeps them."""
+    def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> None:
+        """A running action has lent its cores if `cores`, or waits for others and keeps them.
+
+        One that is suspended and keeps that goes on sharing: what it calls may wait for what it has started.
+        """
         sharer = self._sharers.get(running.pending.id)
-        if sharer is not None:
+        if sharer is not None and (cores or sharer.cores):
             sharer.count(now_s)
             sharer.away = True
             self._room_of(sharer).remove(sharer)
@@ -120,7 +123,7 @@ class SharedCores:
     def resume(self, running: RunningAction, now_s: float) -> None:
         """A running action has all that it had lent again."""
         sharer = self._sharers.get(running.pending.id)
-        if sharer is not None:
+        if sharer is not None and sharer.away:
             sharer.count(now_s)
             sharer.away = False
             self._room_of(sharer).add(sharer)
