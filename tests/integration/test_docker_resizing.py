@@ -29,7 +29,7 @@ from arl_tangram.model.sandbox import ExecResult
 from contract.sandbox_contract import mark, processes, shell
 from docker_engine import EngineApi
 from docker_images import Images
-from integration.docker_managers import containers, docker_manager
+from integration.docker_managers import OWNER_LABEL, containers, docker_manager
 
 TESTS = Path(__file__).parents[1]
 WORKERS = 8
@@ -104,6 +104,16 @@ def resident_bytes(pid: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def owner_of(url: str, container_id: str) -> str:
+    """Return under which name a container was created. It blocks."""
+    return str(EngineApi(url).get(f"/containers/{container_id}/json")["Config"]["Labels"][OWNER_LABEL])
+
+
+def lifters(owner: str) -> list[int]:
+    """Return what lifts the quotas of an owner's sandboxes."""
+    return [pid for pid in processes("groups_$number") if f"={owner}.lifter\0" in environment(pid)]
 
 
 def environment(pid: int) -> str:
@@ -298,8 +308,25 @@ async def test_what_was_suspended_when_its_trainer_was_killed_ends_at_once(docke
 async def test_what_died_with_its_trainer_leaves_nothing_that_lifts_quotas(docker_url: str, images: Images) -> None:
     mine = mark()
     left = await suspended_trainer(docker_url, images.busybox, "auto", busy(mine), partial(is_busy, mine))
+    owner = await asyncio.to_thread(owner_of, docker_url, left)
     await asyncio.to_thread(EngineApi(docker_url).remove, left)
-    await until(lambda: not [pid for pid in processes("groups_$number") if "lifter" in environment(pid)])
+    await until(lambda: not lifters(owner))
+
+
+async def test_a_pool_that_shares_has_one_process_that_lifts_quotas_until_it_closes(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    async with docker_manager(docker_url, images.busybox, grants=grants, share="resize") as manager:
+        boxes = [await manager.create_sandbox(image=None, memory_bytes=0) for _ in range(2)]
+        assert isinstance(boxes[0], DockerSandbox)
+        owner = await asyncio.to_thread(owner_of, docker_url, boxes[0].container.id)
+        assert len(lifters(owner)) == (grants == "direct")
+        await boxes[1].aclose()
+        lease = manager.lease(1000, boxes[0])
+        lease.resize(0)
+        await boxes[0].aclose()
+        lease.release()
+    assert lifters(owner) == []
 
 
 @pytest.mark.parametrize("grants", ["direct", "api"])
