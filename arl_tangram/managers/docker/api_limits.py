@@ -48,13 +48,6 @@ class Updater(Protocol):
         ...
 
 
-async def lift(engine: Updater, container_id: str) -> None:
-    """Let a container that is to be removed have time to end, as it may be suspended; bounded, and never raises."""
-    with contextlib.suppress(DaemonError, TimeoutError):  # then it takes longer
-        async with asyncio.timeout(RUSH_LIMIT_S):
-            await engine.update(container_id, quota_us=-1, period_us=PERIOD_US, cpus="", shares=USUAL_SHARES)
-
-
 class ApiLimits:
     """Has a daemon change the limits of a container: one change at a time, only the one that was wanted last.
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from arl_tangram.errors import SandboxStartError
 from arl_tangram.managers.docker.answers import DaemonError, ImageConfig, Listed
-from arl_tangram.managers.docker.api_limits import lift
 from arl_tangram.managers.docker.declared import SandboxSettings
 from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.docker.labels import lift
 from arl_tangram.managers.docker.lanes import Lane
 from arl_tangram.managers.docker.script import PID1
 from arl_tangram.uninterrupted import finish_anyway
