@@ -67,6 +67,8 @@ class Commands:
         self._engine = engine
         # A shell hands no variables on that it could not set itself.
         self._odd_env = {name: value for name, value in env.items() if not script.is_plain(name) and name.isprintable()}
+        self._limits = limits
+        self._remove = remove
         self._keeps = channel == "session"
         self._numbers = itertools.count(1)
         self.clock = RunningTime()
@@ -76,7 +78,7 @@ class Commands:
             container_id,
             pid=pid,
             sandbox_id=sandbox_id,
-            remove=remove,
+            remove=self._remove_at_once,
             on_lost=self._end,
         )
         sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits, clock=self.clock)
@@ -194,6 +196,10 @@ class Commands:
         """Let the deadlines of commands go on, and new ones begin."""
         self.entrance.go_on()
         self.clock.go_on()
+
+    async def _remove_at_once(self) -> None:
+        async with self._limits.rush():
+            await self._remove()
 
     # beginning
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import anyio
 
 from arl_tangram.errors import SandboxLostError
+from arl_tangram.managers.channel import Channel, close_all, memory_file
 from arl_tangram.managers.ended import Ended, NotStartedError
-from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import FileOutput, Output, PipeOutput
 from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
