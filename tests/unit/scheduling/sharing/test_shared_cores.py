@@ -57,7 +57,7 @@ class Machine:
         did = Decisions()
         for _ in range(20):
             decisions = self.core.decide(self.now_s)
-            did = decisions if decisions.any or decisions.refused else did
+            did = decisions if decisions.any or decisions.refused_share else did
             for running in (*decisions.resized, *decisions.resumed, *decisions.started):
                 self.units[running.pending.id] = running.units // 1000
             if not decisions.more:
@@ -227,7 +227,7 @@ def test_nothing_new_starts_while_halted_and_what_is_suspended_goes_on() -> None
     new = machine.submit(duration_s=0.1)
     machine.core.halt(True, 1.1)
     machine.decide(1.1)
-    machine.finish(short, 1.0)
+    machine.finish(short)
     machine.decide(2.0)
     assert machine.units == {long: 1}
     machine.core.halt(False, 2.1)
@@ -262,10 +262,11 @@ def test_a_long_one_goes_on_though_short_ones_keep_coming(policy: SharePolicy) -
     long = machine.submit(duration_s=2)
     ran_s = 0.0
     for step in range(3000):
+        machine.now_s = 0.1 * step
         for action_id in [i for i, units in machine.units.items() if units and i != long]:
             machine.finish(action_id, 0.1)
         machine.submit(duration_s=0.1)
-        machine.decide(0.1 * step)
+        machine.decide()
         ran_s += 0.1 * bool(machine.units.get(long))
         if ran_s >= 2:
             return
@@ -276,11 +277,12 @@ def test_sharers_go_on_though_others_keep_coming() -> None:
     machine = Machine(cores=2)
     sharer = machine.submit(2, duration_s=1)
     for step in range(2000):
+        machine.now_s = 0.1 * step
         for action_id in [i for i in machine.units if i != sharer][:1]:
             machine.finish(action_id, 0.1)
         machine.submit(0.5, duration_s=0.1)
         machine.submit(1.5, duration_s=0.1)
-        machine.decide(0.1 * step)
+        machine.decide()
         if machine.units.get(sharer):
             return
     raise AssertionError("it never ran")
@@ -302,13 +304,13 @@ def test_an_interruption_of_the_policy_loses_nothing() -> None:
         machine.decide()
     decided = machine.decide()
     assert [r.pending.id for r in decided.started] == [action]
-    assert decided.refused is None
+    assert decided.refused_share is None
 
 
 def test_a_policy_that_is_wrong_is_refused_and_all_goes_on_with_equal_shares() -> None:
     machine = Machine(cores=2, sharing=OwnShares("greedy", lambda sharers, cores: [s.sizes[-1] for s in sharers]))
     running = [machine.submit(Elastic(1, 4, resizable=True)) for _ in range(2)]
-    refused = machine.decide().refused
+    refused = machine.decide().refused_share
     assert refused == "ValueError: gives 4 cores, there are 2"
     machine.decide(1.0)
     assert machine.units == dict.fromkeys(running, 1)
