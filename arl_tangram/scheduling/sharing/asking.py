@@ -66,6 +66,8 @@ def _number(answer: object) -> float:
         TypeError: it is no number.
         ValueError: it is not one that can be compared.
     """
+    if type(answer) is float and answer == answer:  # noqa: PLR0124 - the commonest, and no NaN
+        return answer
     if isinstance(answer, bool) or not hasattr(answer, "__float__"):
         raise TypeError(f"ranks a sharer {answer!r}, which is no number")
     number = float(cast(Any, answer))

@@ -60,10 +60,10 @@ class Portions:
         if not members or not there_are:
             division.changes += [(sharer, 0) for sharer in running]
             return 0
-        favoured = {sharer.id: at for at, sharer in enumerate(first)}
-        members.sort(
-            key=lambda sharer: (favoured.get(sharer.id, len(first)), sharer.held_rank, sharer.order, sharer.id)
-        )
+        members.sort(key=lambda sharer: (sharer.held_rank, sharer.order, sharer.id))
+        if first:
+            favoured = {sharer.id: at for at, sharer in enumerate(first)}
+            members.sort(key=lambda sharer: favoured.get(sharer.id, len(first)))
         settled = self._settle(members, there_are, division, cores)
         present = room.present(priority)
         shares = self._asking.share(members, there_are, present)
