@@ -32,7 +32,8 @@ class Room:
         look_again_s: when that is to be done though nothing happens; None for never.
         rank_again_s: when ranks are to be asked for anew; None for never.
         made: others that wait, and the units that they are to find, by id.
-        passed_over: those of them that did not take them, by id, as long as nothing has changed for them.
+        passed_over: those of them that did not take them, as long as nothing has changed for them: the bits of the
+            dimensions that each of them uses, by id.
         seen: what was so when they did not.
         try_again_s: when they are to find room again in any case.
     """
@@ -48,7 +49,7 @@ class Room:
         self.look_again_s: float | None = None
         self.rank_again_s: float | None = None
         self.made: dict[int, int] = {}
-        self.passed_over: dict[int, None] = {}
+        self.passed_over: dict[int, int] = {}
         self.seen: tuple[int, list[int]] = (0, [])
         self.try_again_s = 0.0
         self._idle: dict[tuple[int, int], list[Place]] = {}

@@ -161,8 +161,10 @@ class SharedCores:
             bit = 1 << room.cpu
             wanted_back = self._lending.wanted_back(room.cpu)
             if room.passed_over and (
-                (changed & ~bit or self._queue.touched & bit or self._rounds.due & bit)
-                or (self._seen(room) != room.seen or room.try_again_s <= this.now_s)
+                any(changed & ~bit & dimensions for dimensions in room.passed_over.values())
+                or (self._queue.touched | self._rounds.due) & bit
+                or self._seen(room) != room.seen
+                or room.try_again_s <= this.now_s
             ):
                 room.passed_over.clear()
             due = room.look_again_s is not None and room.look_again_s <= this.now_s
@@ -209,7 +211,7 @@ class SharedCores:
             left = [action_id for action_id in room.made if action_id in self._queue]
             room.made = {}
             if left:
-                room.passed_over |= dict.fromkeys(left)
+                room.passed_over |= {action_id: self._queue.get(action_id).demand.dimensions for action_id in left}
                 room.try_again_s = this.now_s + PATIENCE_S
                 self._divide(room, this, [], halted=halted, growing=True)
         if self._ledger.changed:
