@@ -85,13 +85,13 @@ TestSharers = Sharers.TestCase
 TestSharersOnNodes = SharersOnNodes.TestCase
 
 
+OTHERS = st.fixed_dictionaries(
+    {"cpu": st.sampled_from([0.5, 1, 2, Elastic(1, 3)]), "preemptible": st.just(False), "thread": st.booleans()}
+)
 ENDLESS = st.fixed_dictionaries(
     {
-        "cpu": st.sampled_from(
-            [0.5, 1, 2, 4, Elastic(1, 4, resizable=True), Elastic(2, 4, resizable=True), Elastic(1, 3)]
-        ),
-        "preemptible": st.booleans(),
-        "thread": st.booleans(),
+        "cpu": st.sampled_from([1, 2, 4, Elastic(1, 4, resizable=True), Elastic(2, 4, resizable=True), Elastic(3, 4)]),
+        "preemptible": st.sampled_from([True, True, False]),
     }
 )
 STEP_S, WORK_S, EXPECTED_S = 0.25, 0.5, 5
@@ -136,7 +136,7 @@ class Flow:
 @settings(max_examples=30)
 @given(
     cores=st.sampled_from([4, 4.5, 6]),
-    costs=st.lists(ENDLESS, min_size=2, max_size=3),
+    costs=st.tuples(OTHERS, ENDLESS) | st.tuples(OTHERS, ENDLESS, ENDLESS | OTHERS),
     policy=st.sampled_from([equal_shares(), size_aware()]),
 )
 def test_nobody_waits_for_ever_though_others_keep_coming(cores, costs, policy) -> None:  # type: ignore[no-untyped-def]

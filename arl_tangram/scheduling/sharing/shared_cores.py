@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 
-from arl_tangram.model.events import ActionResized, Event, PolicyRefused
+from arl_tangram.model.events import Event, PolicyRefused
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import Topology
@@ -27,13 +27,13 @@ from arl_tangram.scheduling.planning import Planning
 from arl_tangram.scheduling.rounds import Rounds
 from arl_tangram.scheduling.sharing.aside import QueueAside
 from arl_tangram.scheduling.sharing.asking import Asking
+from arl_tangram.scheduling.sharing.carrying_out import CarryingOut
 from arl_tangram.scheduling.sharing.dividing import LEAST_RESIDENCE_S, PATIENCE_S, Dividing
-from arl_tangram.scheduling.sharing.division import Cores, Division
+from arl_tangram.scheduling.sharing.division import Cores
 from arl_tangram.scheduling.sharing.kinds import shares
 from arl_tangram.scheduling.sharing.members import Members
 from arl_tangram.scheduling.sharing.others import Others, Want
 from arl_tangram.scheduling.sharing.room import Room
-from arl_tangram.scheduling.sharing.sharer import CoreSharer
 from arl_tangram.scheduling.sharing.works import Works
 from arl_tangram.scheduling.starting import Starting
 
@@ -76,13 +76,9 @@ class SharedCores:
         self._ledger = ledger
         self._queue = queue
         self._rounds = rounds
-        self._running = running
-        self._nesting = nesting
         self._lending = lending
         self._planning = planning
-        self._starting = starting
         self._note = note
-        self._switch_s = sharing.switch_s
         self._scale = topology.core_scale
         self._asking = Asking(sharing.policy)
         self._others = Others(ledger, queue, blocking)
@@ -90,6 +86,7 @@ class SharedCores:
         cpus = [node.cpu for node in topology.nodes if node.cpu is not None]
         self._rooms = {cpu: Room(cpu, self._asking) for cpu in cpus}
         self._members = Members(self._rooms, self._scale, queue, durations, Works(durations), self._asking)
+        self._carrying_out = CarryingOut(ledger, queue, running, nesting, starting, self._scale, sharing.switch_s, note)
         self._told: str | None = None
         planning.shared = topology.cores
         starting.sharing = self
@@ -245,7 +242,7 @@ class SharedCores:
         for sharer, share in division.changes:
             if not share:
                 self._asking.rank(sharer)
-        self._apply(room, division, this)
+        self._carrying_out.carry_out(room, division.changes, this)
         for sharer in begun:
             self._asking.rank(sharer)
         if self._queue.count(room.cpu):
@@ -286,35 +283,6 @@ class SharedCores:
     def _rank_again_s(self, room: Room, now_s: float) -> float | None:
         at_s = room.next_rank_s(now_s)
         return None if at_s is None else max(at_s, now_s + self._dividing.residence_s)
-
-    def _apply(self, room: Room, division: Division, this: Round) -> None:
-        """Carry out a division: first those that have less, then those that have more, then those that start."""
-        less = [(sharer, share) for sharer, share in division.changes if share < sharer.cores]
-        for sharer, share in less:
-            self._ledger.lend(room.cpu, (sharer.cores - share) * self._scale)
-            self._change(room, sharer, share, this)
-        for sharer, share in division.changes:
-            if sharer.running is not None and share > sharer.cores:
-                self._ledger.regain(room.cpu, (share - sharer.cores) * self._scale)
-                self._change(room, sharer, share, this)
-        for sharer, share in division.changes:
-            if sharer.running is None and share:
-                action = self._queue.take_aside(sharer.id)
-                self._ledger.take(action.demand, share * self._scale, this.now_s)
-                self._starting.start(action, share * self._scale, this)
-
-    def _change(self, room: Room, sharer: CoreSharer, share: int, this: Round) -> None:
-        assert sharer.running is not None
-        running = sharer.running._replace(units=share * self._scale)
-        room.begin_change(sharer)
-        sharer.count(this.now_s)
-        sharer.change(running, share, this.now_s, self._switch_s)
-        room.end_change(sharer)
-        self._running[sharer.id] = running
-        if (caller := self._nesting.callers.get(sharer.id)) is not None:
-            caller.running = running
-        this.decisions.resized.append(running)
-        self._note(ActionResized(this.now_s, sharer.id, running.units))
 
     def _refused(self, this: Round) -> None:
         """Rank all anew, as there is another policy."""
