@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from arl_tangram.errors import AllocationError
 from arl_tangram.managers.docker import DockerPool
 from arl_tangram.managers.docker.available import AvailableCores
 from arl_tangram.managers.docker.manager import DockerManager
@@ -70,8 +69,8 @@ async def test_a_running_action_grows_only_into_cores_that_are_online(tmp_path: 
         node._builder.available = AvailableCores(online)
         lease = node.lease(1000, None, again=False, most=2000)
         online.write_text("0\n")
-        with pytest.raises(AllocationError, match="went offline before they could be given"):
-            lease.resize(2000)
+        lease.resize(2000)
+        assert lease.core_ids == (0,)
         online.write_text("0-1\n")
         lease.resize(2000)
         assert lease.core_ids == (0, 1)
