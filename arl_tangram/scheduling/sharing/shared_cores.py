@@ -9,7 +9,7 @@ and is not kept free for them again before something has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from math import inf
 
@@ -181,7 +181,7 @@ class SharedCores:
             self._rounds.begin_anew(this)
 
     @contextmanager
-    def kept_from_others(self) -> Iterator[None]:
+    def kept_from_others(self) -> Generator[None]:
         """Hide what is free for sharers, as long as any of them has no cores, from the walk over the queue."""
         free, hidden = self._ledger.free, dict[int, int]()
         for room in self._rooms.values():
