@@ -203,7 +203,7 @@ class Run:
 
     # Running.
 
-    async def _run(self) -> None:  # noqa: PLR0912 - each function more would cost every call
+    async def _run(self) -> None:  # noqa: PLR0912, PLR0915 - each function more would cost every call
         """Run the body to its end, whatever happens, and give everything back."""
         spec, workshop = self._invocable.spec, self._workshop
         value: Any = None

@@ -13,7 +13,7 @@ from arl_tangram.managers.gpu.manager import GpuManager
 from arl_tangram.managers.manager import CpuManager, CpuPool, GpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import seconds, whole
-from arl_tangram.model.sharing import Share, SharePolicy
+from arl_tangram.model.sharing import Share, SharePolicy, check_share
 from arl_tangram.model.topology import CPU, GPU, PROCESSES, THREADS, Dimension, Topology, resource_of, service_seats
 from arl_tangram.scheduling.gpu.eviction import make_eviction
 from arl_tangram.scheduling.gpu.seats import Seats
@@ -122,11 +122,12 @@ def _share_of(pool: CpuPool | None, policy: Policy) -> SharePolicy | None:
     """Return how running actions are to share the cores of a pool; None if they are not.
 
     Raises:
-        ConfigurationError: each trajectory is to keep its cores.
+        ConfigurationError: a pool of the user's own says what makes no sense, or each trajectory is to keep its cores.
     """
     share: Share = getattr(pool, "share", None)  # a pool of the user's own may know nothing of it
     if share is None:
         return None
+    check_share(share, type(pool).__name__)
     if policy.reserved_cores:
         raise ConfigurationError(
             f"policy={policy.name} lets each trajectory keep its cores, and {type(pool).__name__}(share=) lets running "

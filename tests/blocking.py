@@ -45,7 +45,7 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("managers/docker/offer.py", "_online", "one file of /sys, once per daemon"),
     Exemption("managers/docker/available.py", "above", "looks for one file, once per daemon"),
     Exemption("managers/docker/available.py", "read", "one file of a cgroup, 0.01 ms"),
-    Exemption("managers/local/channel.py", "write_all", "copies 64 KiB at most, or arguments, to memory"),
+    Exemption("managers/channel.py", "write_all", "copies 64 KiB at most, or arguments, to memory"),
     Exemption("managers/host/owner.py", "new_name", "reads two entries of /proc, once per worker"),
     Exemption("managers/processes/preparation.py", "_folder", "asks for the current folder, once per worker"),
     Exemption("managers/processes/reference.py", "main_is_a_file", "one stat per call of a body in the script itself"),

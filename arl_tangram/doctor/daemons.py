@@ -17,7 +17,7 @@ from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, Listed
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.group import NEEDED, NoGroupError, check_writable, find_group
-from arl_tangram.managers.docker.labels import OWNER, SANDBOX, find_left
+from arl_tangram.managers.docker.labels import OWNER, SANDBOX, find_left, remove_left
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.location import sockets
 from arl_tangram.managers.docker.probe import is_this_machine
@@ -69,10 +69,10 @@ async def remove(leftovers: Sequence[Leftover]) -> dict[str, str]:
         wanted = {leftover.name for leftover in leftovers if leftover.place == url}
         try:
             async with _opened(url) as (engine, _):
-                still = {container.id for container in await find_left(engine)}
-                for container_id in wanted & still:
+                still = {container.id: container for container in await find_left(engine)}
+                for container_id in wanted & still.keys():
                     try:
-                        await engine.remove(container_id)
+                        await remove_left(engine, still[container_id])
                     except DaemonError as error:
                         errors[container_id] = str(error)
                 now = {container.id for container in await engine.list({OWNER: ""})}

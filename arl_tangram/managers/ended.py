@@ -43,6 +43,7 @@ class Ended:
         timed_out: whether it was killed for its timeout.
         stdout, stderr: what is kept of its output.
         spilled: the files with all of both, if that was asked for.
+        stood_s: for how long it was suspended meanwhile.
     """
 
     exit_code: int
@@ -53,6 +54,7 @@ class Ended:
     stdout: Capture
     stderr: Capture
     spilled: tuple[str, str] | None
+    stood_s: float
 
     def result(self) -> ExecResult:
         """Return it as `Sandbox.exec` does."""
@@ -63,7 +65,7 @@ class Ended:
             stderr=self.stderr.content(),
             truncated=self.stdout.is_truncated or self.stderr.is_truncated,
             timed_out=self.timed_out,
-            duration_s=self.end_s - self.start_s,
+            duration_s=max(0.0, self.end_s - self.start_s - self.stood_s),
             cpu_s=self.cpu_s,
             stdout_path=stdout_path,
             stderr_path=stderr_path,

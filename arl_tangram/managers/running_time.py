@@ -41,6 +41,10 @@ class RunningTime:
             self._going_on.set_result(None)
             self._going_on = None
 
+    def stood_s(self) -> float:
+        """Return for how many seconds it has stood still until now."""
+        return self._loop.time() - self._now_s()
+
     async def until_running(self) -> None:
         """Wait while it stands still; at once if it runs."""
         while self._going_on is not None:

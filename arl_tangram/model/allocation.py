@@ -12,7 +12,7 @@ class Allocation:
 
     Attributes:
         cores: cores granted, whole or a fraction; 0 for none.
-        core_ids: the host's numbers of the cores it runs on; empty where nothing is pinned.
+        core_ids: the host's numbers of the cores it runs on; empty where nothing is pinned, and while it is suspended.
         memory_gib: memory reserved by the action itself.
         quota: calls granted per quota.
         node: the name of the node whose cores or memory these are, if the pool has several; else None.

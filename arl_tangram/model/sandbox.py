@@ -18,8 +18,8 @@ class ExecResult:
         stderr: the same for standard error.
         truncated: whether output was left out: then `stdout` and `stderr` hold its head and tail.
         timed_out: whether it was killed after `timeout` seconds.
-        duration_s: seconds from its start to its end, measured beside it, suspended or not; mostly good to 1 ms, and to
-            10 ms at worst.
+        duration_s: seconds that it ran, measured beside it; mostly good to 1 ms, and to 10 ms at worst. Those for which
+            it was suspended, in a pool with `share=`, are left out.
         cpu_s: CPU seconds that it and the children it waited for used.
         stdout_path: with `spill=True`, the path in the sandbox of the full standard output.
         stderr_path: the same for standard error.

@@ -141,6 +141,10 @@ class Blocking:
         """Return the mask that a caller blocks which lacks these units to go on."""
         return 1 << dimension + self._dimensions * self._concerned_by(units, dimension)
 
+    def keeps(self, dimension: int, capacity: int) -> int:
+        """Return the units that return only when trajectories close or callers have what they called, of so many."""
+        return capacity - self._left[dimension] + self.kept[dimension]
+
     def concerning(self, action: PendingAction, blocked: int) -> int:
         """Return the bits of the dimensions that are blocked for an action."""
         if action.inherited is not None:

@@ -121,7 +121,7 @@ class SchedulerCore:
         self._sharing: SharedCores | None = None
         if sharing is not None and isinstance(queue, QueueAside):
             self._sharing = SharedCores(
-                sharing, topology, ledger, queue, rounds, self._running, nesting, self._lending, planning,
+                sharing, topology, ledger, queue, blocking, rounds, self._running, nesting, self._lending, planning,
                 self.durations, self._starting, self.note,
             )  # fmt: skip
         self._seating: Seating | None = None
@@ -369,8 +369,11 @@ class SchedulerCore:
                 self._sharing.share(this, halted=self._prelude.halted)
             if self._resizing.less or self._prelude.halted or self._nesting.callers:
                 self._prelude.prepare(this)
-            while self._queue and self._walk.walk(this):
-                pass
+            if self._sharing is None:
+                self._walk_queue(this)
+            else:
+                with self._sharing.kept_from_others():
+                    self._walk_queue(this)
             if self._seating is not None:
                 self._seating.evict(this)
             if self._sharing is not None:
@@ -385,6 +388,10 @@ class SchedulerCore:
             raise
         self._rounds.end(this)
         return decisions
+
+    def _walk_queue(self, this: Round) -> None:
+        while self._queue and self._walk.walk(this):
+            pass
 
     def next_wakeup_s(self) -> float | None:
         """When `decide` should be called again though nothing comes in; None if never."""

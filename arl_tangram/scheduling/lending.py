@@ -26,8 +26,8 @@ from arl_tangram.scheduling.turns import Line, Trajectories, TrajectoryState
 class Sharers(Protocol):
     """Those that share their cores while they run."""
 
-    def lend(self, running: RunningAction, now_s: float) -> None:
-        """One has lent its cores, or waits for others and keeps them."""
+    def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> None:
+        """One has lent its cores if `cores`, or waits for others and keeps them."""
         ...
 
     def resume(self, running: RunningAction, now_s: float) -> None:
@@ -108,7 +108,7 @@ class Lending:
             self._ledger.changed |= 1 << dimension  # who waits for it blocks others less now
         self._note(ActionLent(now_s, running.pending.id, caller.cores))
         if self.sharing is not None:
-            self.sharing.lend(running, now_s)
+            self.sharing.lend(running, now_s, cores=cores)
         if cores and running.pending.turn and running.pending.trajectory is not None:
             caller.lacks_turn = True
             self.pass_turn(running.pending, now_s)

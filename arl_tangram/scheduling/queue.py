@@ -202,6 +202,10 @@ class WaitingQueue:
         firsts = [islice(self._live(lane), limit) for lane in lanes]
         return list(islice(heapq.merge(*firsts, key=place), limit))
 
+    def lanes_of(self, dimension: int) -> list[Iterator[PendingAction]]:
+        """Return those who wait in each lane whose actions use a dimension, in order."""
+        return [self._live(lane) for lane in self._lanes.values() if lane.dimensions >> dimension & 1]
+
     def count(self, dimension: int) -> int:
         """Return how many waiting actions use a dimension."""
         lanes = (lane for lane in self._lanes.values() if lane.dimensions >> dimension & 1)

@@ -21,6 +21,7 @@ class Rounds:
     Attributes:
         changed: bits of the dimensions for which something changed that has not been looked at.
         look_again_s: by dimension, when the policy is asked again though nothing has changed.
+        due: bits of the dimensions for which that is so in this call.
     """
 
     def __init__(self, ledger: Ledger, queue: WaitingQueue, seats: int = 0) -> None:
@@ -33,6 +34,7 @@ class Rounds:
         self._undelivered: Decisions | None = None
         self.changed = 0
         self.look_again_s: dict[int, float] = {}
+        self.due = 0
         self._unseated: Place | None = None
 
     def join(self) -> None:
@@ -48,11 +50,13 @@ class Rounds:
 
     def begin(self, now_s: float) -> Round:
         """Begin a call: take over what has changed, and what is due."""
+        self.due = 0
         if self.look_again_s:
             for dimension, at_s in list(self.look_again_s.items()):
                 if at_s <= now_s:
                     del self.look_again_s[dimension]
-                    self._ledger.changed |= 1 << dimension
+                    self.due |= 1 << dimension
+            self._ledger.changed |= self.due
         self._take_over()
         this = Round(now_s, self._skip)
         this.unseated = self._unseated

@@ -102,11 +102,11 @@ class Starting:
             self._trajectories.end_waiting(action.id, state)
         if demand.elastic is not None:
             self._planning.expect(running)
-        if self.sharing is not None:
-            self.sharing.start(running)
         this.decisions.started.append(running)
         if self._events is not None:
             self._events.append(ActionStarted(this.now_s, running))
+        if self.sharing is not None:
+            self.sharing.start(running)
 
     def _admit(self, request: PendingAction, state: TrajectoryState, this: Round) -> None:
         demand = request.demand

@@ -72,7 +72,9 @@ class FakeEngine:
     def __init__(self, quota: Path) -> None:
         self.quota = quota
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
         await asyncio.to_thread(self._write, quota_us, period_us)
 
     def _write(self, quota_us: int, period_us: int) -> None:

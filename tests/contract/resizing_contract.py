@@ -180,6 +180,23 @@ class ResizingContract:
         assert isinstance(done, ExecResult)
         assert (done.exit_code, done.stdout, done.stderr) == (4, b"a\n", b"b\n")
 
+    async def test_the_time_that_a_command_was_suspended_for_is_not_of_its_duration(
+        self, sandbox: ManagedSandbox, lease: CpuLease
+    ) -> None:
+        mine = mark()
+        running = asyncio.create_task(sandbox.exec(shell(f": {mine}; until [ -e go ]; do sleep 0.01; done")))
+        await until_there_is(mine)
+        lease.resize(0)
+        began_s = time.monotonic()
+        await asyncio.sleep(2.0)
+        lease.resize(1000)
+        stood_s = time.monotonic() - began_s
+        await sandbox.write_file("go", b"")
+        took_s = time.monotonic() - began_s
+        (done,) = await ended(running)
+        assert isinstance(done, ExecResult)
+        assert 0 < done.duration_s < took_s - stood_s + 1.5
+
     # what is new waits
 
     async def test_new_commands_wait_until_it_goes_on(self, sandbox: ManagedSandbox, lease: CpuLease) -> None:

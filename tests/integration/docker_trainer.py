@@ -13,7 +13,9 @@ from arl_tangram.managers.docker.sandbox import DockerSandbox
 
 
 async def main(url: str, image: str, grants: str, script: str, suspended: str = "") -> None:
-    manager = DockerPool(url=url, image=image, cores=2, memory_gib=1, grants=grants).manager()  # type: ignore[arg-type]
+    manager = DockerPool(
+        url=url, image=image, cores=2, memory_gib=1, grants=grants, share="resize" if suspended else None
+    ).manager()  # type: ignore[arg-type]
     await manager.prepare()
     await manager.start()
     sandbox = await manager.create_sandbox(image=None, memory_bytes=0)

@@ -171,7 +171,9 @@ async def test_cores_that_there_are_not_are_refused_and_the_container_stays_usab
 class FakeEngine:
     """A fake: it says that it has done what was asked, and does nothing."""
 
-    async def update(self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str) -> None:
+    async def update(
+        self, container_id: str, /, *, quota_us: int, period_us: int, cpus: str, shares: int | None = None
+    ) -> None:
         pass
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from arl_tangram.model.sandbox import ExecResult
 from contract.sandbox_contract import mark, processes, shell
 from docker_engine import EngineApi
 from docker_images import Images
-from integration.docker_managers import containers, docker_manager
+from integration.docker_managers import OWNER_LABEL, containers, docker_manager
 
 TESTS = Path(__file__).parents[1]
 WORKERS = 8
@@ -80,8 +81,45 @@ def busy(mine: str) -> str:
     return WORKERS * f"sh -c 'while :; do :; done' {mine} &\n" + "wait"
 
 
+def is_busy(mine: str) -> bool:
+    return len(processes(f"done\0{mine}")) == WORKERS
+
+
 async def until_busy(mine: str) -> None:
-    await until(lambda: len(processes(f"done\0{mine}")) == WORKERS)
+    await until(partial(is_busy, mine))
+
+
+def python(program: str, count: int, mine: str) -> str:
+    """Return a script that runs a program of Python, with 8 MiB, several times."""
+    loads = f"import json, email, sys; x = bytearray(8 << 20); sys.argv.append(1)\n{program}"
+    return f"i=0; while [ $i -lt {count} ]; do python3 -c '{loads}' {mine} & i=$((i+1)); done; wait"
+
+
+def pythons(mine: str) -> list[int]:
+    """Return those that have their memory."""
+    return [pid for pid in processes(f"\0{mine}\0") if resident_bytes(pid) > 12 << 20]
+
+
+def resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def owner_of(url: str, container_id: str) -> str:
+    """Return under which name a container was created. It blocks."""
+    return str(EngineApi(url).get(f"/containers/{container_id}/json")["Config"]["Labels"][OWNER_LABEL])
+
+
+def lifters(owner: str) -> list[int]:
+    """Return what lifts the quotas of an owner's sandboxes."""
+    return [pid for pid in processes("groups_$number") if f"={owner}.lifter\0" in environment(pid)]
+
+
+def environment(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_text()
+    return ""
 
 
 async def test_the_cores_of_a_running_command_follow(
@@ -227,13 +265,13 @@ def trainer(*words: str) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def suspended_trainer(url: str, image: str, grants: str, mine: str) -> str:
+async def suspended_trainer(url: str, image: str, grants: str, script: str, is_ready: Callable[[], bool]) -> str:
     """Kill a trainer while what it runs is suspended; return the container that it leaves."""
-    with trainer(url, image, grants, busy(mine), "suspended") as process:
+    with trainer(url, image, grants, script, "suspended") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         left = (await asyncio.to_thread(process.stdout.readline)).strip()
-        await until_busy(mine)
+        await until(is_ready, within_s=60)
         process.stdin.write("suspend\n")
         process.stdin.flush()
         assert await asyncio.to_thread(process.stdout.readline) == "suspended\n"
@@ -246,7 +284,7 @@ async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_ki
     docker_url: str, images: Images, grants: str
 ) -> None:
     image, mine = images.busybox, mark()
-    left = await suspended_trainer(docker_url, image, grants, mine)
+    left = await suspended_trainer(docker_url, image, grants, busy(mine), partial(is_busy, mine))
     began_s = time.monotonic()
     async with docker_manager(docker_url, image, grants=grants):
         assert left not in await asyncio.to_thread(containers, docker_url)
@@ -254,11 +292,76 @@ async def test_the_next_start_removes_what_was_suspended_when_its_trainer_was_ki
     assert time.monotonic() - began_s < 15
 
 
-async def test_what_was_suspended_when_its_trainer_was_killed_ends_by_itself(docker_url: str, images: Images) -> None:
-    """Its guard has little time, and has to share that with what it kills."""
+async def test_what_was_suspended_when_its_trainer_was_killed_ends_at_once(docker_url: str, images: Images) -> None:
+    """Its guard had little time, and had to share that with what it kills: 14 s for 16 busy programs of Python."""
     mine = mark()
-    left = await suspended_trainer(docker_url, images.busybox, "auto", mine)
+    script = python("while True: pass", 16, mine)
+    left = await suspended_trainer(docker_url, images.python, "auto", script, lambda: len(pythons(mine)) == 16)
     try:
-        await until(lambda: not processes(mine), within_s=60)
+        began_s = time.monotonic()
+        await until(lambda: not processes(mine))
+        assert time.monotonic() - began_s < 3, "1 s, where nothing else runs"
     finally:
         await asyncio.to_thread(EngineApi(docker_url).remove, left)
+
+
+async def test_what_died_with_its_trainer_leaves_nothing_that_lifts_quotas(docker_url: str, images: Images) -> None:
+    mine = mark()
+    left = await suspended_trainer(docker_url, images.busybox, "auto", busy(mine), partial(is_busy, mine))
+    owner = await asyncio.to_thread(owner_of, docker_url, left)
+    await asyncio.to_thread(EngineApi(docker_url).remove, left)
+    await until(lambda: not lifters(owner))
+
+
+async def test_a_pool_that_shares_has_one_process_that_lifts_quotas_until_it_closes(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    async with docker_manager(docker_url, images.busybox, grants=grants, share="resize") as manager:
+        boxes = [await manager.create_sandbox(image=None, memory_bytes=0) for _ in range(2)]
+        assert isinstance(boxes[0], DockerSandbox)
+        owner = await asyncio.to_thread(owner_of, docker_url, boxes[0].container.id)
+        assert len(lifters(owner)) == (grants == "direct")
+        await boxes[1].aclose()
+        lease = manager.lease(1000, boxes[0])
+        lease.resize(0)
+        await boxes[0].aclose()
+        lease.release()
+    assert lifters(owner) == []
+
+
+@pytest.mark.parametrize("grants", ["direct", "api"])
+async def test_many_programs_that_are_suspended_are_removed_at_once(
+    docker_url: str, images: Images, grants: str
+) -> None:
+    """Suspended, 64 take longer than a daemon waits for what it has killed: 12 s."""
+    mine = mark()
+    async with docker_manager(docker_url, images.python, grants=grants, memory_gib=4) as manager:
+        box = await manager.create_sandbox(image=None, memory_bytes=0)
+        assert isinstance(box, DockerSandbox)
+        lease = manager.lease(2000, box)
+        running = asyncio.ensure_future(box.exec(shell(python("import time; time.sleep(1000)", 64, mine))))
+        await until(lambda: len(pythons(mine)) == 64, within_s=60)
+        lease.resize(0)
+        await until_suspended(find_group(box.container.id, box.container.pid))
+        began_s = time.monotonic()
+        await box.aclose()
+        took_s = time.monotonic() - began_s
+        assert box.container.id not in await asyncio.to_thread(containers, docker_url)
+        with pytest.raises(SandboxLostError):
+            await running
+        lease.release()
+    assert took_s < 5
+
+
+async def test_a_start_removes_several_that_are_suspended_at_once(docker_url: str, images: Images, grants: str) -> None:
+    marks = [mark() for _ in range(2)]
+    left = []
+    for mine in marks:
+        script = python("import time; time.sleep(1000)", 32, mine)
+        is_ready = partial(lambda mine: len(pythons(mine)) == 32, mine)
+        left.append(await suspended_trainer(docker_url, images.python, grants, script, is_ready))
+    began_s = time.monotonic()
+    async with docker_manager(docker_url, images.busybox, grants=grants):
+        took_s = time.monotonic() - began_s
+        assert not set(left) & set(await asyncio.to_thread(containers, docker_url))
+    assert took_s < 8

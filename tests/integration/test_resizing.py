@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,20 +12,24 @@ from typing import Any
 import pytest
 
 import arl_tangram as tangram
-from arl_tangram import Elastic, LocalPool, Tangram, current_sandbox, policies
-from arl_tangram.model.events import ActionEnded, ActionResized, Event
+from arl_tangram import Elastic, LocalPool, RunTimeout, Tangram, current_sandbox, policies
+from arl_tangram.integrations.rollouts.rollout import Rollout
+from arl_tangram.model.events import ActionEnded, ActionLent, ActionResized, Event
 from arl_tangram.model.lifecycle import FinishedAction, Outcome
 from arl_tangram.testing import assert_idle
 from arl_tangram.trace.sink import MemorySink
 from contract.sandbox_contract import mark, processes, shell, until_there_is
 
 LONG_S = 60.0
+COUNT = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; echo $i"
 # Without the variable, which says the most that it may have, and which nproc believes.
 SEES = "until [ $(env -u OMP_NUM_THREADS nproc) = {0} ]; do :; done; echo sees {0}; "
 
 
 class Told(MemorySink):
-    """Keeps the events, and lets a test wait for one."""
+    """Keeps the events of a runtime, and lets a test wait for one."""
+
+    runtime: Tangram
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,6 +77,7 @@ async def sharing(tmp_path: Path) -> AsyncIterator[Told]:
         LocalPool(cores=2, root=tmp_path, isolation="none", share=policies.equal_shares()), trace=told
     ) as tg:
         assert "running actions share their cores by equal shares" in tg.describe()
+        told.runtime = tg
         yield told
         assert_idle(tg)
     for event in told.events:
@@ -206,6 +212,79 @@ async def test_new_commands_and_files_wait_until_it_goes_on(tmp_path: Path) -> N
         await other
         assert told.ended("writing").suspended_s >= 0.3
         assert told.ended("writing").overhead_s < 0.3
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_command_goes_on_with_the_next_cores_while_its_body_calls_others(tmp_path: Path, running: bool) -> None:
+    """It waits for them, or runs when they are taken; and what is called needs it."""
+    begun, came, mine = asyncio.Event(), asyncio.Event(), mark()
+
+    @tangram.action()
+    async def elsewhere() -> None:
+        await came.wait()
+
+    @tangram.action(cpu=2, timeout=LONG_S)
+    async def outer() -> tuple[int, str]:
+        command = f": {mine}; sleep 1; touch {tmp_path / 'file'}; echo on"
+        begun.set()
+        if not running:
+            await suspended.wait()
+        call = begin(current_sandbox().exec(shell(command)))
+        await suspended.wait()
+        done, _ = await asyncio.gather(call, elsewhere())
+        return done.exit_code, done.stdout.decode()
+
+    async with sharing(tmp_path / "root") as told:
+        go, suspended = asyncio.Event(), asyncio.Event()
+        call = begin(in_a_sandbox(outer))
+        await (until_there_is(mine) if running else begun.wait())
+        other = begin(in_a_sandbox(urgent, go))
+        await told.until_resized(0)
+        suspended.set()
+        await until(lambda: any(isinstance(event, ActionLent) for event in told.events))
+        go.set()
+        await until((tmp_path / "file").exists)
+        came.set()
+        assert await call == (0, "on\n")
+        await other
+
+
+@pytest.mark.parametrize("ended_by", ["its caller", "its group", "the deadline of its rollout"])
+async def test_ended_while_suspended_it_cleans_up_without_waiting_for_cores(tmp_path: Path, ended_by: str) -> None:
+    mine, kept = mark(), list[bytes]()
+
+    @tangram.action(cpu=2)
+    async def careful() -> None:
+        box = current_sandbox()
+        try:
+            await box.exec(shell(f": {mine}; while :; do :; done"))
+        finally:
+            await box.write_file("log", b"written")
+            kept.append((await box.exec(shell(f"cat log; {COUNT}"))).stdout)
+
+    async with sharing(tmp_path / "root") as told:
+        go, deadline_s = asyncio.Event(), 4.0 if ended_by == "the deadline of its rollout" else None
+        async with Rollout(told.runtime, group="g", deadline_s=deadline_s) as rollout:
+            call = begin(rollout.call(careful))
+            await until_there_is(mine)
+            other = begin(in_a_sandbox(urgent, go))
+            await told.until_resized(0)
+            began_s = time.monotonic()
+            if ended_by == "its caller":
+                call.cancel()
+            elif ended_by == "its group":
+                await told.runtime.cancel_group("g")
+            await asyncio.wait([call])
+            if deadline_s is not None:
+                with pytest.raises(RunTimeout, match="time of its rollout"):
+                    await call
+                began_s += deadline_s
+            assert time.monotonic() - began_s < 4.0  # the grace time is 5 s
+        assert kept == [b"written50000\n"]
+        assert not processes(mine)
+        assert not other.done()
+        go.set()
+        await other
 
 
 async def test_one_that_is_suspended_calls_others_in_its_sandbox(tmp_path: Path) -> None:

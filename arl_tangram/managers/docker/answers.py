@@ -46,6 +46,7 @@ class EngineInfo:
         is_podman: whether it is Podman that answers as if it were Docker.
         api_version: version of the API that is spoken to it.
         rootless: whether it runs without root.
+        limits_time: whether it can limit the CPU time of containers: if not, it ignores what is asked.
         warnings: what it says is missing, such as support for limits.
         clock_s: its clock when it answered, in seconds since 1970.
     """
@@ -61,6 +62,7 @@ class EngineInfo:
     is_podman: bool
     api_version: str
     rootless: bool
+    limits_time: bool
     warnings: tuple[str, ...]
     clock_s: float
 
@@ -199,6 +201,7 @@ def read_info(answer: object, version: EngineVersion, api_version: str) -> Engin
         is_podman=version.podman is not None,
         api_version=api_version,
         rootless=any("rootless" in str(option) for option in items(answer, "SecurityOptions")),
+        limits_time=text(answer, "CgroupDriver", "") != "none" and _get(answer, "CpuCfsQuota") is not False,
         warnings=tuple(str(warning) for warning in items(answer, "Warnings")),
         clock_s=datetime.fromisoformat(text(answer, "SystemTime")).timestamp(),
     )

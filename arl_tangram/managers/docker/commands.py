@@ -67,6 +67,8 @@ class Commands:
         self._engine = engine
         # A shell hands no variables on that it could not set itself.
         self._odd_env = {name: value for name, value in env.items() if not script.is_plain(name) and name.isprintable()}
+        self._limits = limits
+        self._remove = remove
         self._keeps = channel == "session"
         self._numbers = itertools.count(1)
         self.clock = RunningTime()
@@ -76,7 +78,7 @@ class Commands:
             container_id,
             pid=pid,
             sandbox_id=sandbox_id,
-            remove=remove,
+            remove=self._remove_at_once,
             on_lost=self._end,
         )
         sessions = Sessions(engine, container_id, env={SANDBOX_VARIABLE: sandbox_id}, limits=limits, clock=self.clock)
@@ -123,7 +125,7 @@ class Commands:
         env = {**self._odd_env, **command.env}
         check_size(command, env)
         running, spill = await self._begin(command, env, check_open)
-        timed_out = False
+        timed_out, stood_s = False, self.clock.stood_s()
         try:
             if not await self.clock.wait(running.exchange.done, command.timeout_s):
                 timed_out = True
@@ -135,11 +137,12 @@ class Commands:
             raise
         finally:
             start_s, end_s, cpu_s = self._shells.end(running, keep=self._keeps)
+            stood_s = self.clock.stood_s() - stood_s
             ran(start_s, end_s, cpu_s)
         captures = (running.exchange.stdout, running.exchange.stderr)
         if spill is not None:
             captures = await finish_anyway(self._scripts.read_back(spill, command.max_output_bytes))
-        return Ended(code, start_s, end_s, cpu_s, timed_out, *captures, spill)
+        return Ended(code, start_s, end_s, cpu_s, timed_out, *captures, spill, stood_s)
 
     async def kill(self) -> None:
         """Kill everything that was started; bounded, a few seconds at most.
@@ -193,6 +196,10 @@ class Commands:
         """Let the deadlines of commands go on, and new ones begin."""
         self.entrance.go_on()
         self.clock.go_on()
+
+    async def _remove_at_once(self) -> None:
+        async with self._limits.rush():
+            await self._remove()
 
     # beginning
 

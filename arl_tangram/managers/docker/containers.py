@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from arl_tangram.errors import SandboxStartError
-from arl_tangram.managers.docker.answers import DaemonError, ImageConfig
+from arl_tangram.managers.docker.answers import DaemonError, ImageConfig, Listed
 from arl_tangram.managers.docker.declared import SandboxSettings
 from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.docker.labels import lift
 from arl_tangram.managers.docker.lanes import Lane
 from arl_tangram.managers.docker.script import PID1
 from arl_tangram.uninterrupted import finish_anyway
@@ -193,15 +194,17 @@ class Containers:
         Raises:
             DaemonError: the daemon does not say which there are.
         """
-        found = [each.id for each in await self._engine.list(labels, timeout_s=LIST_LIMIT_S)]
+        found = await self._engine.list(labels, timeout_s=LIST_LIMIT_S)
         errors = await asyncio.gather(*map(self._remove_in_turn, found))
-        return [each for each, error in zip(found, errors, strict=True) if error is not None]
+        return [each.id for each, error in zip(found, errors, strict=True) if error is not None]
 
-    async def _remove_in_turn(self, container_id: str) -> DaemonError | None:
+    async def _remove_in_turn(self, container: Listed) -> DaemonError | None:
         async with self._removing.turn():
             if self._clock() < self._distrusted_until_s:
                 return DaemonError("late", 0, "the daemon does not answer")
-            return await self._try_to_remove(container_id)
+            if container.state == "running":
+                await lift(self._engine, container.id)
+            return await self._try_to_remove(container.id)
 
     async def aclose(self) -> None:
         """Stop trying."""

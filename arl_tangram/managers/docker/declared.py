@@ -49,6 +49,7 @@ class SandboxSettings:
         start_timeout_s: for a sandbox, once it is its turn.
         pull_timeout_s: for an image.
         pull: whether images that are missing are pulled.
+        resizes: whether the cores of running actions are changed.
     """
 
     image: str | None
@@ -64,3 +65,4 @@ class SandboxSettings:
     start_timeout_s: float
     pull_timeout_s: float
     pull: Pull
+    resizes: bool

@@ -8,6 +8,7 @@ import errno
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from pathlib import Path
 
 from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
 from arl_tangram.managers.cores import Placement
@@ -117,6 +118,11 @@ class DirectLimits:
         except (OSError, KeyError):
             return None
 
+    @property
+    def time_folder(self) -> Path:
+        """The container's cgroup of the controller `cpu`."""
+        return self._group.folders["cpu"]
+
     def forget(self) -> None:
         """Do nothing: every wish is written."""
 
@@ -128,9 +134,11 @@ class DirectLimits:
         """Take nothing: the files tell."""
 
     async def aclose(self) -> None:
-        """Thaw what is frozen, which could not be killed; see `Limits.aclose`."""
+        """Thaw what is frozen, which could not be killed, and leave nothing suspended; see `Limits.aclose`."""
         with contextlib.suppress(SandboxLostError):
             await self.thaw()
+        if self._wish == SUSPENDED:
+            self.want(None)  # what cannot be removed yet takes less long to die than suspended
 
     def _write(self, wanted: Allotment) -> None:
         """Write both, the narrower first: at no moment is more permitted than by one of the two allotments."""

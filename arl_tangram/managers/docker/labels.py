@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import logging
 import socket
@@ -15,7 +17,10 @@ from pathlib import Path
 import anyio.to_thread
 
 from arl_tangram.managers.docker.answers import DaemonError, Listed
+from arl_tangram.managers.docker.api_limits import RUSH_LIMIT_S, USUAL_SHARES
 from arl_tangram.managers.docker.engine import Engine
+from arl_tangram.managers.docker.lanes import Lane
+from arl_tangram.managers.host.cgroup import PERIOD_US
 from arl_tangram.managers.host.owner import is_dead, new_name
 
 OWNER = "arl_tangram.owner"
@@ -28,6 +33,7 @@ LEASE_S = "arl_tangram.lease_s"
 # live owner may still want to know why it ended.
 STALE_S = 3600.0
 ENDED = ("exited", "dead")
+SWEPT_AT_ONCE = 8
 
 _logger = logging.getLogger(__name__)
 
@@ -72,16 +78,38 @@ async def sweep(engine: Engine) -> int:
     Raises:
         DaemonError: the daemon does not tell which containers there are.
     """
-    removed = 0
-    for container in await find_left(engine):
+    lane = Lane(SWEPT_AT_ONCE)
+
+    async def remove(container: Listed) -> bool:
         try:
-            await engine.remove(container.id)
-            removed += 1
+            async with lane.turn():
+                await remove_left(engine, container)
         except DaemonError as error:  # one that cannot be removed must not keep every later run from starting
             _logger.warning(
                 "container %s, left behind by a run that is gone, cannot be removed: %s", container.id, error
             )
-    return removed
+            return False
+        return True
+
+    return sum(await asyncio.gather(*map(remove, await find_left(engine))))
+
+
+async def remove_left(engine: Engine, container: Listed) -> None:
+    """Remove a container that its owner has left behind, suspended perhaps.
+
+    Raises:
+        DaemonError: it could not be removed.
+    """
+    if container.state == "running":
+        await lift(engine, container.id)
+    await engine.remove(container.id)
+
+
+async def lift(engine: Engine, container_id: str) -> None:
+    """Let a container that is to be removed have time to end, as it may be suspended; bounded, and never raises."""
+    with contextlib.suppress(DaemonError, TimeoutError):  # then it takes longer
+        async with asyncio.timeout(RUSH_LIMIT_S):
+            await engine.update(container_id, quota_us=-1, period_us=PERIOD_US, cpus="", shares=USUAL_SHARES)
 
 
 async def find_left(engine: Engine) -> list[Listed]:

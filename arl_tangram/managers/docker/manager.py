@@ -148,8 +148,9 @@ class DockerManager:
             raise UsageError("no daemon of this DockerPool runs on this machine, so it has no cores for a host body")
         return self._nodes[number].lease(milli_cores, None, again=again, most=most)
 
-    def cannot_resize(self) -> None:
-        """Return None: what can be granted at all can be changed, too."""
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed on one of the hosts; None if they can on all."""
+        return next((why for node in self._prepared() if (why := node.cannot_resize()) is not None), None)
 
     @property
     def switch_s(self) -> float:

@@ -16,6 +16,7 @@ from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.building import Builder
 from arl_tangram.managers.docker.containers import Containers
 from arl_tangram.managers.docker.declared import HostSettings, SandboxSettings
+from arl_tangram.managers.docker.direct_limits import DirectLimits
 from arl_tangram.managers.docker.engine import Engine
 from arl_tangram.managers.docker.image import Images
 from arl_tangram.managers.docker.labels import Mark
@@ -24,7 +25,7 @@ from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.leases import Leases
 from arl_tangram.managers.docker.leftovers import remove_leftovers, remove_own
 from arl_tangram.managers.docker.offer import offer
-from arl_tangram.managers.docker.probe import is_this_machine, switch_s
+from arl_tangram.managers.docker.probe import DIRECT_SWITCH_S, UPDATE_SWITCH_S, is_this_machine, may_write
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.docker.tenants import Tenants
 from arl_tangram.managers.docker.warm import WarmPool
@@ -37,6 +38,7 @@ from arl_tangram.managers.docker.wording import (
     titled,
 )
 from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
+from arl_tangram.managers.host.lifter import QuotaLifter
 from arl_tangram.managers.host.machine import read_machine
 from arl_tangram.managers.manager import CpuLease, ManagedSandbox, counted, in_words
 from arl_tangram.model.quantities import GIB, MILLI
@@ -82,6 +84,7 @@ class DockerNode:
         self._being_built = 0  # which count twice for a moment, once they run
         self._has_begun = False
         self._tell_capacity: Callable[[str, int], None] | None = None
+        self._lifter: QuotaLifter | None = None
 
     # what there is
 
@@ -94,6 +97,7 @@ class DockerNode:
         self._info = await self._engine.open()
         is_here = is_this_machine(self._engine.url, self._info)
         self._machine = await anyio.to_thread.run_sync(read_machine) if is_here else None
+        self._may_write = is_here and await anyio.to_thread.run_sync(may_write)
 
     @property
     def is_here(self) -> bool:
@@ -203,6 +207,8 @@ class DockerNode:
         await remove_leftovers(self._engine, self._containers, said=self._said)
         self._has_begun = True
         await self._tenants.watch(self._engine, self._owner)
+        if self._settings.resizes and self._is_direct:
+            self._lifter = QuotaLifter(self._info.cgroup_version, self._owner)
         if self._settings.image is not None:
             await self._builder.choose(self._settings.image)
             self._warm.refill()
@@ -220,6 +226,8 @@ class DockerNode:
                 partial(remove_own, self._engine, self._containers, owner=self._owner, said=self._said),
             )
             await self._close("the watch", self._tenants.unwatch)
+        if self._lifter is not None:
+            await self._close("what lifts quotas", self._lifter.aclose)
         await self._close("the connection", self._engine.aclose)
 
     async def _close(self, what: str, close: Callable[[], Awaitable[None]]) -> None:
@@ -264,13 +272,20 @@ class DockerNode:
         self._being_built += 1
         try:
             return await self._builder.build(
-                image, memory_bytes, urgency=urgency, admit=self._tenants.admit, on_close=self._forget
+                image, memory_bytes, urgency=urgency, admit=self._admit, on_close=self._forget
             )
         finally:
             self._being_built -= 1
 
+    def _admit(self, sandbox: DockerSandbox) -> None:
+        self._tenants.admit(sandbox)
+        if self._lifter is not None and isinstance(sandbox.limits, DirectLimits):
+            self._lifter.watch(sandbox.container.id, sandbox.limits.time_folder)
+
     def _forget(self, sandbox: DockerSandbox) -> None:
         self._tenants.forget(sandbox)
+        if self._lifter is not None:
+            self._lifter.forget(sandbox.container.id)
         self._warm.refill()
 
     def _has_room(self) -> bool:
@@ -293,7 +308,20 @@ class DockerNode:
     @property
     def switch_s(self) -> float:
         """Seconds that one change of the cores of a running action takes, about."""
-        return switch_s(self._builder.probe, self._settings.grants)
+        return DIRECT_SWITCH_S if self._is_direct else UPDATE_SWITCH_S
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether grants are written by this process, as far as that is known."""
+        if (probe := self._builder.probe) is not None:
+            return probe.is_direct
+        return self._settings.grants == "direct" or (self._settings.grants == "auto" and self._may_write)
+
+    def cannot_resize(self) -> str | None:
+        """Say why the cores of running actions cannot be changed: not without CPU quotas; None if they can."""
+        if self._info.limits_time:
+            return None
+        return f"{self._said} cannot limit the CPU time of containers, so nothing can be suspended"
 
     def _tell_cores(self, count: int) -> None:
         if self._tell_capacity is not None:

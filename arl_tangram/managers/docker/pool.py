@@ -163,6 +163,7 @@ class DockerPool:
             start_timeout_s=options.limit_s(self.start_timeout_s, "start_timeout_s"),
             pull_timeout_s=options.limit_s(self.pull_timeout_s, "pull_timeout_s"),
             pull=options.choice(self.pull, "pull", Pull),
+            resizes=self.share is not None,
         )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, Allotment
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo
 from arl_tangram.managers.docker.api_limits import Updater
-from arl_tangram.managers.docker.declared import Grants
-from arl_tangram.managers.docker.group import NoGroupError, check_writable, find_group
+from arl_tangram.managers.docker.group import NEEDED, NoGroupError, check_writable, find_group
 from arl_tangram.managers.host.cgroup import PERIOD_US, SandboxGroup, cpulist
+from arl_tangram.managers.host.hierarchy import read_hierarchies
 from arl_tangram.managers.host.machine import Machine
 
 # What one change of a running container's cores takes: some writes, and the caches of other cores; or an update.
@@ -96,10 +96,13 @@ async def _update(engine: Updater, container_id: str, quota_us: int, core_ids: S
     await engine.update(container_id, quota_us=quota_us, period_us=PERIOD_US, cpus=cpulist(core_ids))
 
 
-def switch_s(probe: Probe | None, grants: Grants) -> float:
-    """Return the seconds that one change of a running container's cores takes; the longer time if that is not known."""
-    is_direct = grants == "direct" if probe is None else probe.is_direct
-    return DIRECT_SWITCH_S if is_direct else UPDATE_SWITCH_S
+def may_write(root: Path = Path("/")) -> bool:
+    """Return whether this process may write the cgroups of other processes of this machine, as it seems; blocks.
+
+    That is what can be said before there is a container: its cgroups are somewhere below.
+    """
+    hierarchies = read_hierarchies(root)
+    return all(name in hierarchies and os.access(hierarchies[name].mount, os.W_OK) for name in NEEDED)
 
 
 def is_this_machine(url: str, info: EngineInfo) -> bool:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import anyio
 
 from arl_tangram.errors import SandboxLostError
+from arl_tangram.managers.channel import Channel, close_all, memory_file
 from arl_tangram.managers.ended import Ended, NotStartedError
-from arl_tangram.managers.local.channel import Channel, close_all, memory_file
 from arl_tangram.managers.local.output import FileOutput, Output, PipeOutput
 from arl_tangram.managers.running_time import RunningTime
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable
@@ -126,9 +126,11 @@ class Commands:
                 close_all(descriptors)
                 raise
             self._running[number] = status
+            stood_s = self.time.stood_s()
             self.channel.send(request, descriptors)
             timed_out = await self._wait_or_kill(number, status, command.timeout_s)
             ended = await status
+            stood_s = self.time.stood_s() - stood_s
             stdout, stderr = [await output.finish() for output in outputs]
         finally:
             self._running.pop(number, None)
@@ -137,7 +139,7 @@ class Commands:
             for output in outputs:
                 output.close()
         code = KILLED_CODE if timed_out else ended.exit_code
-        return Ended(code, ended.start_s, ended.end_s, ended.cpu_s, timed_out, stdout, stderr, spilled)
+        return Ended(code, ended.start_s, ended.end_s, ended.cpu_s, timed_out, stdout, stderr, spilled, stood_s)
 
     async def kill(self, number: str = "*") -> None:
         """Kill a command with all that it started, or everything; bounded, a few seconds at most.

@@ -12,16 +12,16 @@ from typing import TypeVar
 import anyio
 
 from arl_tangram.errors import ConfigurationError, SandboxLostError, SandboxStartError, UsageError
+from arl_tangram.managers.channel import Channel
 from arl_tangram.managers.cores import Cores
 from arl_tangram.managers.environment import SANDBOX_VARIABLE, inherited
 from arl_tangram.managers.host.cgroup import SandboxGroup
+from arl_tangram.managers.host.lifter import QuotaLifter
 from arl_tangram.managers.host.machine import Machine
 from arl_tangram.managers.leasing import Leasing
-from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.commands import Commands
 from arl_tangram.managers.local.destroy import destroy, force
 from arl_tangram.managers.local.isolation import ATTEMPTS, may_pass
-from arl_tangram.managers.local.lifter import QuotaLifter
 from arl_tangram.managers.local.limits import Limits
 from arl_tangram.managers.local.sandbox import LocalSandbox
 from arl_tangram.managers.local.site import IsolationChoice, Site, open_site
@@ -259,7 +259,9 @@ class LocalManager:
         )
         self._site = await self._in_thread(opening)
         if self._resizes and self.cannot_resize() is None:
-            self._lifter = QuotaLifter(self._site.tree, self._site.owner.name)
+            tree = self._site.tree
+            self._lifter = QuotaLifter(tree.version, self._site.owner.name)
+            self._lifter.watch("sandboxes", tree.folders["cpu"] / "*")
 
     async def _close(self) -> None:
         await asyncio.gather(*(sandbox.aclose() for sandbox in list(self._sandboxes.values())), return_exceptions=True)

@@ -34,11 +34,14 @@ class Asking:
         self.refused: str | None = None
 
     def rank(self, sharer: CoreSharer) -> None:
-        """Let a sharer have the rank that it deserves now."""
+        """Let a sharer have the rank that it deserves now: one that has no place among those without cores."""
+        sharer.rank, sharer.ask_at_s = self.asked(sharer)
+
+    def asked(self, sharer: CoreSharer) -> tuple[float, float]:
+        """Return the rank that a sharer deserves now, and the work done at which that is to be asked for again."""
         rank = self._asked(lambda policy: _number(policy.rank(sharer)))
         ask_at_s = self._asked(lambda policy: _number(policy.next_s(sharer))) if sharer.cores else inf
-        sharer.rank = rank
-        sharer.ask_at_s = ask_at_s if ask_at_s > sharer.attained_s else inf
+        return rank, ask_at_s if ask_at_s > sharer.attained_s else inf
 
     def share(self, sharers: Sequence[CoreSharer], cores: int, present: int) -> list[int]:
         """Return how many cores each sharer has from now on; arguments as those of a policy."""
@@ -63,6 +66,8 @@ def _number(answer: object) -> float:
         TypeError: it is no number.
         ValueError: it is not one that can be compared.
     """
+    if type(answer) is float and answer == answer:  # noqa: PLR0124 - the commonest, and no NaN
+        return answer
     if isinstance(answer, bool) or not hasattr(answer, "__float__"):
         raise TypeError(f"ranks a sharer {answer!r}, which is no number")
     number = float(cast(Any, answer))
@@ -85,7 +90,9 @@ def _checked(answer: object, sharers: Sequence[Sharer], cores: int) -> list[int]
         raise ValueError(f"shares out to {len(given)}{'+' * (len(given) > len(sharers))} of {len(sharers)} sharers")
     shares: list[int] = []
     for cores_given, sharer in zip(given, sharers, strict=True):
-        share = next((size for size in (0, *sharer.sizes) if size == cores_given), None)
+        share: int | None = cores_given
+        if type(cores_given) is not int or (cores_given and cores_given not in sharer.sizes):
+            share = next((size for size in (0, *sharer.sizes) if size == cores_given), None)
         if share is None:
             raise ValueError(f"gives {cores_given!r} cores to a sharer that can have {sharer.sizes}")
         if share < sharer.least:

@@ -45,9 +45,7 @@ class LeastAttained:
 def _level(attained_s: float) -> int:
     if not attained_s >= _FIRST_S:
         return 0
-    if attained_s == inf:
-        return _MOST_LEVELS
-    return min(_MOST_LEVELS, 1 + int(log(attained_s / _FIRST_S) / log(_GROWTH) + 1e-9))
+    return int(min(_MOST_LEVELS, 1 + (log(attained_s) - log(_FIRST_S)) / log(_GROWTH) + 1e-9))
 
 
 def least_attained() -> LeastAttained:

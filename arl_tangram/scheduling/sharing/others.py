@@ -1,22 +1,26 @@
-"""Say how many cores others than sharers are to find free: callers that want theirs back, and those that wait.
+"""Say how many cores others than sharers are to find free, who start by the ordinary walk over the queue.
 
-Others start by the ordinary walk over the queue. In their order, they find as many cores free as they need at least, up
-to a bound: together, with those that they have, the part of the cores that is theirs by their number. Beyond it, the
-first of them still finds what it needs if they have none, or after it has waited for a while, but not before a
-sharer that came before it and is overdue. So neither starve the others.
+In their order, they find as many as they need at least, up to a bound: together, with those that they have, the part of
+the cores that is theirs by their number. The first that finds none holds up those behind it, so that no smaller one
+overtakes it for ever. Beyond their part, the first still finds what it needs when they have none but those that
+return late; so others do not starve.
+
+A sharer that does not fit beside others, and has waited for a while or is overdue, bars those that came after it, until
+it has had its cores for a while: what others have returns. So sharers do not starve.
 """
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heapreplace
+from math import inf
 from typing import NamedTuple
 
-from arl_tangram.model.lifecycle import Demand
+from arl_tangram.model.lifecycle import Demand, PendingAction
+from arl_tangram.scheduling.blocking import Blocking
 from arl_tangram.scheduling.ledger import Ledger
-from arl_tangram.scheduling.queue import WaitingQueue
+from arl_tangram.scheduling.queue import WaitingQueue, place
 from arl_tangram.scheduling.sharing.room import Room
 
-PATIENCE_S = 10.0
-"""How long the first of the others may wait for its part."""
 _MOST = 64
 
 
@@ -24,18 +28,46 @@ class Want(NamedTuple):
     """One that is no sharer yet and waits, and could start if there were cores.
 
     Attributes:
-        id: of the action, or the trajectory.
+        action: the call, or the request of a trajectory.
         priority: lower first.
         order: as that of a sharer.
         units: integer units that it needs at least.
-        since_s: when it was submitted.
     """
 
-    id: int
+    action: PendingAction
     priority: int
     order: int
     units: int
-    since_s: float
+
+
+class Bar(NamedTuple):
+    """What a sharer blocks for those that came after it.
+
+    Attributes:
+        priority: its own.
+        order: its own.
+        blocks: the mask.
+    """
+
+    priority: int
+    order: int
+    blocks: int
+
+
+class Part(NamedTuple):
+    """What others find free.
+
+    Attributes:
+        units: integer units, in all.
+        made: for whom.
+        lacks: the priority and the order of the first that waits for sharers that must keep their cores, or None.
+        blocked: the mask of what they block.
+    """
+
+    units: int
+    made: tuple[Want, ...]
+    lacks: tuple[int, int] | None
+    blocked: int
 
 
 class Others:
@@ -44,25 +76,84 @@ class Others:
     Args:
         ledger: what there is.
         queue: who waits.
+        blocking: what those who wait block.
     """
 
-    def __init__(self, ledger: Ledger, queue: WaitingQueue) -> None:
+    def __init__(self, ledger: Ledger, queue: WaitingQueue, blocking: Blocking) -> None:
         self._ledger = ledger
         self._queue = queue
+        self._blocking = blocking
 
     def wanting(self, room: Room, *, halted: bool) -> list[Want]:
-        """Return those whose every other dimension fits now, in order; if nothing new is to start, only calls."""
+        """Return those whose every other dimension fits now, in order; if nothing new is to start, only calls.
+
+        Those of a lane wait behind its first that lacks something else.
+        """
         wants: list[Want] = []
         lacked = 0
-        for action in self._queue.behind(room.cpu, _MOST):
-            if action.id in room.passed_over or (halted and action.inherited is None):
-                continue
-            units, lacking = self._units(action.demand, room.cpu, lacked)
-            if units:
-                place = action.inherited or (action.demand.priority, 0.0, action.id)
-                wants.append(Want(action.id, place[0], place[2], units, action.submitted_at_s))
-            lacked |= lacking
+        lanes = self._queue.lanes_of(room.cpu)
+        heads = [(place(first), at, first) for at, lane in enumerate(lanes) if (first := next(lane, None)) is not None]
+        heapify(heads)
+        while heads and len(wants) < _MOST:
+            _, at, action = heads[0]
+            units, lacking = 0, -1
+            if not halted or action.inherited is not None:
+                units, lacking = self._units(action.demand, room.cpu, lacked)
+                lacked |= lacking
+            following = None if lacking else next(lanes[at], None)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (place(following), at, following))
+            if units and action.id not in room.passed_over:
+                priority, _, order = action.inherited or (action.demand.priority, 0.0, action.id)
+                wants.append(Want(action, priority, order, units))
         return wants
+
+    def part_of(
+        self, wants: list[Want], cpu: int, *, most: int, bars: list[Bar], blocked: int, kept: int = 0,
+        beside: float = inf, returning: int = 0,
+    ) -> Part:  # fmt: skip
+        """Return what others find free.
+
+        Args:
+            wants: theirs, in order.
+            cpu: the dimension.
+            most: units that there are for them.
+            bars: what sharers block.
+            blocked: the mask of what is blocked for them besides.
+            kept: units that there would be, too, if no sharer had to keep its cores.
+            beside: units that they may have beside those that others have already.
+            returning: those of the units of others that return by themselves.
+        """
+        taken, lacks, made = 0, None, list[Want]()
+        for want in wants:
+            for bar in bars:
+                if (bar.priority, bar.order) < (want.priority, want.order):
+                    blocked |= bar.blocks
+            if self._blocking.concerning(want.action, blocked) >> cpu & 1:
+                continue
+            found = taken + want.units
+            if found > most or (found > beside and returning + taken > 0):
+                if lacks is None and most < found <= most + kept:
+                    lacks = want.priority, want.order
+                blocked |= self._blocking.blocks_units(cpu, want.units)
+                continue
+            taken = found
+            made.append(want)
+        return Part(taken, tuple(made), lacks, blocked)
+
+    def bar(self, cpu: int, priority: int, order: int, units: int) -> Bar:
+        """Return what a sharer blocks that needs so many units."""
+        return Bar(priority, order, self._blocking.blocks_units(cpu, units))
+
+    def blocked_by_callers(self, cpu: int, units: int) -> int:
+        """Return what a caller blocks that needs so many units to go on."""
+        return self._blocking.blocks_units(cpu, units)
+
+    def returning(self, cpu: int, held: int) -> int:
+        """Return how many of the units that others have return by themselves."""
+        return max(0, held - self._blocking.keeps(cpu, self._ledger.target[cpu]))
 
     def _units(self, demand: Demand, cpu: int, lacked: int) -> tuple[int, int]:
         """Return the cores that would let an action start, 0 if these would not, and what else it lacks."""
@@ -81,56 +172,3 @@ class Others:
             if units and (not least or units < least):
                 least = units
         return least, 0 if least else lacking
-
-
-class Part(NamedTuple):
-    """What those of one priority find free.
-
-    Attributes:
-        units: integer units.
-        ids: for whom.
-        lacks: whether the first that lacks something does so because of sharers that must keep their cores.
-        look_again_s: when one has waited long enough; None if that is not what it waits for.
-    """
-
-    units: int
-    ids: tuple[int, ...]
-    lacks: bool = False
-    look_again_s: float | None = None
-
-
-def part_of(
-    wants: list[Want], sharers: int, *, held: int, scale: int, capacity: int, spare: int, kept: int,
-    first: tuple[int, int] | None, now_s: float,
-) -> Part:  # fmt: skip
-    """Return what the others of one priority find free.
-
-    Args:
-        wants: of that priority, in order.
-        sharers: how many there are.
-        held: units that others have, or find already.
-        scale: units in a core.
-        capacity: units in all.
-        spare: units that there are for all of that priority.
-        kept: those of them that sharers must keep.
-        first: the order of the first overdue sharer, and the units that it needs; None if there is none.
-        now_s: the time.
-    """
-    others = len(wants) + -(-held // scale)
-    limit = capacity * others // (others + sharers) if sharers else capacity
-    taken, ids = 0, list[int]()
-    for want in wants:
-        found = taken + want.units
-        if found > spare - kept:
-            return Part(taken, tuple(ids), lacks=found <= spare)
-        if first is not None and first[0] < want.order and found > spare - first[1]:
-            break
-        if held + found > limit and held + taken > 0:
-            if taken or now_s < want.since_s + PATIENCE_S:
-                return Part(taken, tuple(ids), look_again_s=None if taken else want.since_s + PATIENCE_S)
-            ids.append(want.id)
-            taken = found
-            break
-        taken = found
-        ids.append(want.id)
-    return Part(taken, tuple(ids))

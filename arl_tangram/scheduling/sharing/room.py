@@ -5,16 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace, merge
+from math import inf
 
 from arl_tangram.scheduling.sharing.asking import Asking
-from arl_tangram.scheduling.sharing.sharer import CoreSharer, Place
+from arl_tangram.scheduling.sharing.sharer import GOING_ON, STAYING, CoreSharer, Place
 
 _NEARLY = 1 - 1e-9
 
 
 class Room:
     """The sharers of one node.
+
+    The policy is asked only while all of them have their places, so that nothing is lost if it is interrupted.
 
     Args:
         cpu: the dimension of its cores.
@@ -24,13 +27,15 @@ class Room:
         sharers: all of them by id, but for those that have lent their cores.
         running: those of them that have cores, by id.
         cores: how many they have.
-        overdue: those that have been here too long, by id.
+        idle: how many have none.
         changed: whether something happened since their cores were shared out.
         look_again_s: when that is to be done though nothing happens; None for never.
         rank_again_s: when ranks are to be asked for anew; None for never.
-        made_for: others that wait, and for whom there was made room last, by id.
-        barred: whether no others are to start, so that one that is overdue finds its cores.
-        passed_over: those for whom there was, and who did not take it, by id; nothing has changed since.
+        made: others that wait, and the units that they are to find, by id.
+        passed_over: those of them that did not take them, as long as nothing has changed for them: the bits of the
+            dimensions that each of them uses, by id.
+        seen: what was so when they did not.
+        try_again_s: when they are to find room again in any case.
     """
 
     def __init__(self, cpu: int, asking: Asking) -> None:
@@ -39,21 +44,21 @@ class Room:
         self.sharers: dict[int, CoreSharer] = {}
         self.running: dict[int, CoreSharer] = {}
         self.cores = 0
-        self.overdue: dict[int, CoreSharer] = {}
+        self.idle = 0
         self.changed = False
         self.look_again_s: float | None = None
         self.rank_again_s: float | None = None
-        self.made_for: tuple[int, ...] = ()
-        self.barred = False
-        self.passed_over: dict[int, None] = {}
-        self._idle: list[Place] = []
+        self.made: dict[int, int] = {}
+        self.passed_over: dict[int, int] = {}
+        self.seen: tuple[int, list[int]] = (0, [])
+        self.try_again_s = 0.0
+        self._idle: dict[tuple[int, int], list[Place]] = {}
         self._present: Counter[int] = Counter()
-        self._sizes: Counter[int] = Counter()
+        self._overdue: dict[int, list[tuple[int, int]]] = {}
         self._becoming_overdue: list[tuple[float, int]] = []
 
     def add(self, sharer: CoreSharer) -> None:
         """One joins, or comes back."""
-        self._asking.rank(sharer)
         self.sharers[sharer.id] = sharer
         self._present[sharer.priority] += 1
         self._settle(sharer)
@@ -67,10 +72,11 @@ class Room:
         self._present[sharer.priority] -= 1
         if not self._present[sharer.priority]:
             del self._present[sharer.priority]
-        self.overdue.pop(sharer.id, None)
+        if sharer.is_overdue:
+            self._calm(sharer)
         self.changed = True
         if len(self._becoming_overdue) > 64 + 2 * len(self.sharers):
-            self._becoming_overdue = [(at_s, id_) for at_s, id_ in self._becoming_overdue if id_ in self.sharers]
+            self._becoming_overdue = [(s.overdue_at_s, s.id) for s in self.sharers.values() if not s.is_overdue]
             heapify(self._becoming_overdue)
 
     def begin_change(self, sharer: CoreSharer) -> None:
@@ -83,29 +89,36 @@ class Room:
 
     @property
     def priorities(self) -> list[int]:
-        """Those of all sharers, the most urgent first."""
-        return sorted(self._present)
+        """Those of all sharers, in no order."""
+        return list(self._present)
 
     def present(self, priority: int) -> int:
         """Return how many sharers of a priority there are."""
         return self._present[priority]
 
-    @property
-    def idle(self) -> int:
-        """How many sharers have no cores."""
-        return len(self._idle)
+    def idle_of(
+        self, priority: int, *, kind: int = STAYING, left: int | None = None, capacity: int = 0
+    ) -> Iterator[CoreSharer]:
+        """Yield those of one priority that have no cores, in the order of their ranks.
 
-    def idle_of(self, priority: int) -> Iterator[CoreSharer]:
-        """Yield those of one priority that have no cores, in the order of their ranks."""
-        idle = self._idle
-        for at in range(bisect_left(idle, (priority,)), len(idle)):
-            if idle[at][0] != priority:
-                return
-            yield self.sharers[idle[at][3]]
+        Args:
+            priority: theirs.
+            kind: the last of the kinds that are wanted.
+            left: cores; only those that could go on with so many. None for all.
+            capacity: cores that there can be: one that is suspended goes on with so many if it needs more.
+        """
+        places = [
+            _those_of(idle, priority)
+            for (of_kind, size), idle in self._idle.items()
+            if of_kind <= kind and (left is None or size <= left or (of_kind == GOING_ON and capacity <= left))
+        ]
+        for place in places[0] if len(places) == 1 else merge(*places):
+            yield self.sharers[place[3]]
 
-    def may_want(self, cores: int) -> bool:
-        """Whether one that has none could go on with so many."""
-        return any(size <= cores for size in self._sizes)
+    def overdue_of(self, priority: int) -> Iterator[CoreSharer]:
+        """Yield those of one priority that have been here too long, in the order in which they came."""
+        for _, sharer_id in self._overdue.get(priority, ()):
+            yield self.sharers[sharer_id]
 
     def refresh(self, now_s: float) -> bool:
         """Count the work of all up to now, rank those anew that have done enough, and find who is overdue.
@@ -113,58 +126,107 @@ class Room:
         Returns:
             Whether any of them has lost its place to another one.
         """
-        before = sorted(self.running.values(), key=_held_place)
-        ranked: list[CoreSharer] = []
-        for sharer in before:
+        due: list[CoreSharer] = []
+        has_choice = False
+        for sharer in self.running.values():
             sharer.count(now_s)
+            has_choice |= len(sharer.admitted) > 1
             if sharer.attained_s >= sharer.ask_at_s * _NEARLY:
-                self._asking.rank(sharer)
-                ranked.append(sharer)
-        heap = self._becoming_overdue
-        while heap and heap[0][0] <= now_s:
-            late = self.sharers.get(heappop(heap)[1])
-            if late is not None and late.overdue_at_s <= now_s:
-                self.overdue[late.id] = late
-        if not ranked:
+                due.append(sharer)
+            if sharer.is_overdue and sharer.attained_s >= sharer.hurries_to_s * _NEARLY:
+                self._calm(sharer)
+                heappush(self._becoming_overdue, (sharer.overdue_at_s, sharer.id))
+        self._find_overdue(now_s)
+        if not due:
             return False
+        before = sorted(self.running.values(), key=_held_place) if has_choice else []
+        changed, self.changed = self.changed, True  # what follows may be interrupted
+        for sharer in due:
+            self._asking.rank(sharer)
+        self.changed = changed
         places = [_held_place(sharer) for sharer in before]
-        return places != sorted(places) or any(self._is_behind_an_idle_one(sharer) for sharer in ranked)
-
-    def _is_behind_an_idle_one(self, sharer: CoreSharer) -> bool:
-        first = next(self.idle_of(sharer.priority), None)
-        return first is not None and first.rank < sharer.held_rank
+        return places != sorted(places) or any(self._is_behind_an_idle_one(sharer) for sharer in due)
 
     def rank_all(self) -> None:
         """Rank all anew: there is another policy."""
         for sharer in self.sharers.values():
-            self._asking.rank(sharer)
-        self._idle = sorted(sharer.place for sharer in self.sharers.values() if not sharer.cores)
+            self.rank_anew(sharer)
+
+    def rank_anew(self, sharer: CoreSharer) -> None:
+        """Rank one anew."""
+        rank, ask_at_s = self._asking.asked(sharer)
+        if rank != sharer.rank:
+            self.begin_change(sharer)
+            sharer.rank = rank
+            self.end_change(sharer)
+            self.changed = True
+        sharer.ask_at_s = ask_at_s
 
     def next_overdue_s(self) -> float | None:
-        """When the next one is overdue."""
+        """When the next one is overdue, or before that."""
         heap = self._becoming_overdue
         while heap and heap[0][1] not in self.sharers:
             heappop(heap)
         return heap[0][0] if heap else None
+
+    def next_rank_s(self, now_s: float) -> float | None:
+        """When one that runs is to be ranked anew, or is no longer overdue, if that could change anything."""
+        if not self.idle and not any(len(sharer.admitted) > 1 for sharer in self.running.values()):
+            return None
+        works_s = ((s, min(s.ask_at_s, s.hurries_to_s)) for s in self.running.values())
+        return min([s.reaches_s(work_s, now_s) for s, work_s in works_s if work_s < inf], default=None)
+
+    def _find_overdue(self, now_s: float) -> None:
+        heap = self._becoming_overdue
+        while heap and heap[0][0] <= now_s:
+            late = self.sharers.get(heap[0][1])
+            if late is not None and late.overdue_at_s > now_s:
+                heapreplace(heap, (late.overdue_at_s, late.id))
+                continue
+            heappop(heap)
+            if late is not None and not late.is_overdue:
+                late.hurry()
+                insort(self._overdue.setdefault(late.priority, []), (late.order, late.id))
+
+    def _calm(self, sharer: CoreSharer) -> None:
+        """One is not overdue any more."""
+        overdue = self._overdue[sharer.priority]
+        del overdue[bisect_left(overdue, (sharer.order, sharer.id))]
+        if not overdue:
+            del self._overdue[sharer.priority]
+        sharer.is_overdue = False
+        sharer.hurries_to_s = inf
+
+    def _is_behind_an_idle_one(self, sharer: CoreSharer) -> bool:
+        first = next(self.idle_of(sharer.priority), None)
+        return first is not None and first.rank < sharer.held_rank
 
     def _settle(self, sharer: CoreSharer) -> None:
         if sharer.cores:
             self.running[sharer.id] = sharer
             self.cores += sharer.cores
         else:
-            insort(self._idle, sharer.place)
-            self._sizes[sharer.admitted[0]] += 1
+            insort(self._idle.setdefault((sharer.kind, sharer.admitted[0]), []), sharer.place)
+            self.idle += 1
 
     def _unsettle(self, sharer: CoreSharer) -> None:
         if sharer.cores:
             del self.running[sharer.id]
             self.cores -= sharer.cores
         else:
-            del self._idle[bisect_left(self._idle, sharer.place)]
-            size = sharer.admitted[0]
-            self._sizes[size] -= 1
-            if not self._sizes[size]:
-                del self._sizes[size]
+            alike = sharer.kind, sharer.admitted[0]
+            idle = self._idle[alike]
+            del idle[bisect_left(idle, sharer.place)]
+            self.idle -= 1
+            if not idle:
+                del self._idle[alike]
+
+
+def _those_of(idle: list[Place], priority: int) -> Iterator[Place]:
+    for at in range(bisect_left(idle, (priority,)), len(idle)):
+        if idle[at][0] != priority:
+            return
+        yield idle[at]
 
 
 def _held_place(sharer: CoreSharer) -> Place:

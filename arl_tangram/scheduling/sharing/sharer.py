@@ -9,9 +9,14 @@ from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.sharing.works import Remaining
 
 SLACK = 100.0
-"""How many times as long as its work is expected to be an action may be here before it comes before the others."""
+"""How many times as long as its work, as far as that is known, one may be here before it comes before the others."""
 LEAST_SLACK_S = 10.0
+_HURRY = 2.0
+"""How many times the work that is known of an overdue one it may do before it is no longer in a hurry."""
 _BETTER = 1.1
+
+GOING_ON, NEW, STAYING = range(3)
+"""Who has no cores: those that may have some in any case, new ones, and those of them that could not be suspended."""
 
 Place = tuple[int, float, int, int]
 """What idle sharers are ordered by: (priority, rank, order, id)."""
@@ -42,7 +47,10 @@ class CoreSharer:
         attained_s: work done, as of `counted_at_s`.
         rank: what the policy said last; of one that runs, the lower the better it holds its place.
         ask_at_s: the work done at which the rank is to be asked for again.
-        overdue_at_s: when it has been here so long that it comes before the others.
+        joined_at_s: when it joined.
+        bars_until_s: while it runs, until when others are barred that came after it.
+        is_overdue: whether it has been here so long that it comes before the others.
+        hurries_to_s: the work done with which it is not overdue any more.
         changed_at_s: when its cores were changed last.
         ready_at_s: when it runs after that.
         counted_at_s: up to when its work is counted.
@@ -53,6 +61,7 @@ class CoreSharer:
     """
 
     __slots__ = (
+        "_expected_s",
         "_remaining",
         "_speeds",
         "action",
@@ -60,14 +69,17 @@ class CoreSharer:
         "ask_at_s",
         "attained_s",
         "away",
+        "bars_until_s",
         "changed_at_s",
         "cores",
         "counted_at_s",
         "held_s",
+        "hurries_to_s",
         "id",
+        "is_overdue",
+        "joined_at_s",
         "least",
         "order",
-        "overdue_at_s",
         "priority",
         "rank",
         "rates",
@@ -102,7 +114,11 @@ class CoreSharer:
         self._remaining = remaining
         self.rank = 0.0
         self.ask_at_s = inf
-        self.overdue_at_s = at_s + max(SLACK * remaining.remaining_s(0.0), LEAST_SLACK_S)
+        self._expected_s = remaining.remaining_s(0.0)
+        self.bars_until_s = at_s
+        self.is_overdue = False
+        self.hurries_to_s = inf
+        self.joined_at_s = at_s
         self.changed_at_s = self.ready_at_s = self.counted_at_s = at_s
         self.spent_s: dict[int, float] = {}
         self.held_s = 0.0
@@ -123,6 +139,27 @@ class CoreSharer:
     def next_s(self) -> float:
         """See `Sharer`."""
         return self._remaining.next_s(self.attained_s)
+
+    @property
+    def overdue_at_s(self) -> float:
+        """When it has been here so long that it comes before the others: the later, the more work it has done."""
+        return self.joined_at_s + max(SLACK * self._known_s, LEAST_SLACK_S)
+
+    @property
+    def _known_s(self) -> float:
+        return max(self._expected_s, self.attained_s)
+
+    def hurry(self) -> None:
+        """It is overdue from now on, until it has done a good deal of work."""
+        self.is_overdue = True
+        self.hurries_to_s = _HURRY * self._known_s
+
+    @property
+    def kind(self) -> int:
+        """Of one that has no cores: `GOING_ON` if it is suspended or called by one that runs, `NEW`, or `STAYING`."""
+        if self.running is not None or self.action.inherited is not None:
+            return GOING_ON
+        return NEW if self.action.demand.preemptible else STAYING
 
     @property
     def place(self) -> Place:
@@ -154,6 +191,7 @@ class CoreSharer:
         self.running = running
         self.cores = cores
         self.changed_at_s = self.ready_at_s = self.counted_at_s = running.started_at_s
+        self.ask_at_s = self.attained_s
         if not self.action.demand.resizable:
             self.admitted = (cores,)
             self._show(self.admitted)
@@ -199,6 +237,8 @@ class CoreSharer:
     def change(self, running: RunningAction, cores: int, now_s: float, switch_s: float) -> None:
         """It has other cores from now on, and does not run for `switch_s`; its work is counted up to now."""
         self.running = running
+        if not self.cores:
+            self.ask_at_s = self.attained_s
         self.cores = cores
         self.changed_at_s = now_s
         self.ready_at_s = now_s + switch_s

@@ -44,10 +44,14 @@ class Works:
         self._durations = durations
         self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
 
-    def observe(self, demand: Demand, key: str, work_s: float) -> None:
-        """Learn from a run that ended well: what it did in seconds of one core; what is no such number is ignored."""
+    def observe(self, demand: Demand, key: str, work_s: float) -> bool:
+        """Learn from a run that ended well: what it did in seconds of one core; what is no such number is ignored.
+
+        Returns:
+            Whether those of that action that wait are to be ranked anew: when twice as much is known as the last time.
+        """
         if not 0 <= work_s < inf:
-            return
+            return False
         for name in ((demand.name, None), (demand.name, key)):
             known = self._known.get(name)
             if known is None:
@@ -56,6 +60,8 @@ class Works:
                     self._known.popitem(last=False)
             known.add(bounded(work_s))
             self._known.move_to_end(name)
+        runs = self._known[demand.name, None].runs
+        return runs & (runs - 1) == 0
 
     def of(self, demand: Demand, key: str) -> Remaining:
         """Return what is expected of a call that joins, to be kept while it is here: it follows what is learned."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import anyio
 
 from arl_tangram.errors import RestoreError
+from arl_tangram.managers.channel import Channel
 from arl_tangram.managers.environment import SANDBOX_VARIABLE, inherited
 from arl_tangram.managers.host.owner import kill_marked, new_name
-from arl_tangram.managers.local.channel import Channel
 from arl_tangram.managers.local.isolation import without_bwrap
 from arl_tangram.managers.local.keeper import children
 from arl_tangram.uninterrupted import finish_anyway, in_thread, unstoppable

@@ -29,6 +29,7 @@ INFO = EngineInfo(
     is_podman=False,
     api_version="1.41",
     rootless=False,
+    limits_time=True,
     warnings=(),
     clock_s=0.0,
 )

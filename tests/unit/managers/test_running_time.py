@@ -51,7 +51,20 @@ async def test_a_stop_that_is_over_before_the_deadline_puts_it_off_as_well() -> 
     await asyncio.sleep(1)
     clock.go_on()
     assert not await waiting
-    assert now_s() == pytest.approx(3.0)
+    assert (now_s(), clock.stood_s()) == (pytest.approx(3.0), 1.0)
+
+
+@virtual
+async def test_it_tells_for_how_long_it_has_stood_still() -> None:
+    clock = RunningTime()
+    await asyncio.sleep(0.5)
+    assert clock.stood_s() == 0
+    clock.stop()
+    await asyncio.sleep(0.5)
+    assert clock.stood_s() == 0.5
+    clock.go_on()
+    await asyncio.sleep(1)
+    assert clock.stood_s() == 0.5
 
 
 @virtual

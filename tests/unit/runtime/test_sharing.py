@@ -367,6 +367,30 @@ async def test_a_command_that_waits_keeps_what_is_lent_from_ending_it(files: boo
         await second
 
 
+@virtual
+async def test_a_command_that_waits_goes_on_with_the_next_cores_though_its_body_waits_for_others() -> None:
+    """Those may be waiting for what that command does."""
+
+    @tangram.action(cpu=2)
+    async def outer() -> tuple[float, float]:
+        await asyncio.sleep(0.75)  # suspended from 0.5 to 1.5, and from 2.0 to 3.0
+
+        async def command() -> float:
+            await box().exec(["waits"])
+            return now_s()
+
+        command_s, _ = await asyncio.gather(command(), elsewhere(4.0))
+        return command_s, await work(0.25)
+
+    async with sharing() as (_, sink):
+        (first,) = begin(in_a_sandbox(outer))
+        others = begin(*(in_a_sandbox(urgent, 1.0, after_s=after_s) for after_s in (0.5, 2.0, 4.5)))
+        assert await first == (1.5, 5.5 + 0.25)
+        await asyncio.gather(*others)
+        (action,) = ended(sink, "outer")
+        assert (action.switches, action.suspended_s) == (6, 0.25 + 0.75)  # what it waited for its call counts as such
+
+
 # Ends.
 
 
@@ -656,10 +680,21 @@ def test_what_makes_no_sense_is_refused() -> None:
         FakePool(share=cast(Any, SimpleNamespace(name="own")))
     with pytest.raises(ConfigurationError, match=r"not EqualShares\(\), which is for share= of a pool$"):
         Tangram(FakePool(), policy=cast(Any, policies.equal_shares()))
+    with pytest.raises(ConfigurationError, match=r"OwnPool\(share=\) takes 'resize', a policy .*, not 'always'"):
+        Tangram(OwnPool())
     with pytest.raises(
         ConfigurationError, match=r"policy=reserved.* and FakePool\(share=\) lets running actions share"
     ):
         Tangram(FakePool(share="resize"), policy=policies.reserved(1))
+
+
+class OwnPool:
+    """A pool of the user's own, with what no pool takes."""
+
+    share = "always"
+
+    def manager(self) -> FakeManager:
+        raise AssertionError("it is not opened")
 
 
 class Own:

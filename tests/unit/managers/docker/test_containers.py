@@ -28,6 +28,7 @@ class FakeEngine:
         self.errors: list[DaemonError] = []
         self.hangs = False
         self.removals = 0
+        self.lifted: list[str] = []
         self.state = ContainerState(running=True, pid=7, exit_code=0, oom_killed=False, error="")
         self.body: Mapping[str, Any] = {}
         self.start_error: DaemonError | None = None
@@ -52,6 +53,13 @@ class FakeEngine:
         if self.errors:
             raise self.errors.pop()
         self.there.discard(container_id)
+
+    async def update(self, container_id: str, *, quota_us: int, **_: object) -> None:
+        if self.hangs:
+            await asyncio.sleep(30)
+            raise DaemonError("late", 0, "no answer")
+        if quota_us == -1:
+            self.lifted.append(container_id)
 
     async def list(self, labels: Mapping[str, str], *, timeout_s: float) -> list[Listed]:
         return [Listed(each, {}, "running", 0.0) for each in sorted(self.there)]
@@ -178,5 +186,6 @@ async def test_all_of_an_owner_are_removed_and_those_left_are_told(engine: FakeE
     engine.there = {"a", "b", "c"}
     engine.errors = [DaemonError("failed", 500, "device busy")]
     assert len(await own.remove_all({"owner": "me"})) == 1
+    assert sorted(engine.lifted) == ["a", "b", "c"], "they may be suspended"
     assert await own.remove_all({"owner": "me"}) == []
     assert engine.there == set()

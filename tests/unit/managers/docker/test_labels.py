@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from datetime import UTC, datetime
@@ -93,6 +94,29 @@ async def test_a_sweep_removes_what_is_left_and_nothing_else() -> None:
         assert {container.name for container in daemon.containers.values()} == {"stuck", "alive", "other"}
         assert await sweep(engine) == 1
         assert {container.name for container in daemon.containers.values()} == {"alive", "other"}
+        await engine.aclose()
+
+
+async def test_a_sweep_removes_several_at_once_which_may_be_suspended() -> None:
+    mark = await read_mark()
+    async with FakeEngine() as daemon:
+        left = [
+            daemon.run(f"dead{number}", arl_tangram__owner=DEAD, arl_tangram__host=mark.host, arl_tangram__boot="x")
+            for number in range(2)
+        ]
+        left[1].state = "exited"
+        both = asyncio.Event()
+        for each in left:
+            daemon.fault(f"DELETE containers/{each.id}", Fault(after=both))
+        engine = Engine(daemon.url, LatencyMeter())
+        await engine.open()
+        sweeping = asyncio.ensure_future(sweep(engine))
+        for each in left:
+            await daemon.wait_for(f"DELETE containers/{each.id}")
+        both.set()
+        assert await sweeping == 2
+        quotas = [[(each["CpuQuota"], each["CpuShares"]) for each in container.updates] for container in left]
+        assert quotas == [[(-1, 1024)], []]
         await engine.aclose()
 
 

@@ -132,6 +132,17 @@ async def test_suspending_what_does_not_take_it_is_an_error_and_the_container_is
     assert (*written(group), weight(group)) == ("2,3", "10000 100000", "100")
 
 
+async def test_what_is_closed_is_left_with_the_time_of_an_idle_one(group: SandboxGroup) -> None:
+    """Should its daemon not remove it yet."""
+    limits = direct(group)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    async with limits.rush():
+        await limits.aclose()
+        assert written(group)[1] == "max 100000"
+    assert (*written(group), weight(group)) == ("0,1,2,3", "10000 100000", "100")
+
+
 def test_what_is_suspended_need_not_be_where_it_was(group: SandboxGroup) -> None:
     """Its cores can be offline, which nothing depends on."""
     limits = direct(group)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from arl_tangram.managers.docker.answers import DaemonError, EngineInfo, EngineVersion, read_info
-from arl_tangram.managers.docker.probe import Probe, host_cores, is_this_machine, probe_direct, switch_s
-from arl_tangram.managers.host.cgroup import SandboxGroup
+from arl_tangram.managers.docker.probe import Probe, host_cores, is_this_machine, may_write, probe_direct
 from arl_tangram.managers.host.machine import Machine
 
 ID = "4f1c" * 16
@@ -157,7 +156,13 @@ def test_a_socket_that_leads_to_another_machine_is_not_this_one() -> None:
     assert not is_this_machine("tcp://127.0.0.1:2376", info(here))
 
 
-def test_what_a_change_of_cores_takes_is_the_longer_time_until_it_is_known() -> None:
-    assert [switch_s(None, grants) for grants in ("auto", "api", "direct")] == [0.02, 0.02, 0.0002]
-    assert switch_s(Probe(None, "no"), "auto") == 0.02
-    assert switch_s(Probe(SandboxGroup(2, {}), "yes"), "auto") == 0.0002
+def test_whether_cgroups_can_be_written_is_seen_before_there_is_a_container(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "proc/self/cgroup").write_text("0::/\n")
+    (root / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset cpu memory\n")
+    assert may_write(root)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert not may_write(root)
+    (root / "proc/self/mountinfo").write_text("")
+    assert not may_write(root)

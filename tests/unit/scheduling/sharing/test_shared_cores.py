@@ -8,65 +8,10 @@ import pytest
 
 from arl_tangram.model.elasticity import Elastic, Linear
 from arl_tangram.model.events import ActionResized
-from arl_tangram.model.lifecycle import Demand, PendingAction
-from arl_tangram.model.quantities import GIB
-from arl_tangram.model.sharing import SharePolicy, Sharing
-from arl_tangram.model.topology import CPU, MEMORY, THREADS, Dimension, Topology
-from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.decisions import Decisions
-from arl_tangram.scheduling.feasibility import trajectory_demand
-from arl_tangram.scheduling.policies import elastic, equal_shares, least_attained, size_aware
-from property.worlds import make_demand
+from arl_tangram.model.sharing import SharePolicy
+from arl_tangram.scheduling.policies import equal_shares, least_attained, size_aware
 from property.wrong_shares import OwnShares
-
-
-class Machine:
-    """A core object with trajectories that are open, in which actions are called."""
-
-    def __init__(self, cores: float = 4, sharing: SharePolicy | None = None, switch_s: float = 0.0) -> None:
-        self.topology = Topology(
-            [Dimension(CPU, round(cores * 1000), 1000), Dimension(MEMORY, 16 * GIB, GIB), Dimension(THREADS, 4)]
-        )
-        shared = Sharing(sharing or equal_shares(), switch_s)
-        self.core = SchedulerCore(self.topology, elastic(), record=True, sharing=shared)
-        self.now_s = 0.0
-        self.units: dict[int, int] = {}
-        self._last = 0
-
-    def demand(self, cpu: float | Elastic = 1, **more: object) -> Demand:
-        return make_demand(self.topology, "act", cpu=cpu, node=0, **more)  # type: ignore[arg-type]
-
-    def open(self) -> int:
-        self._last += 1
-        held = trajectory_demand(self.topology, memory_bytes=0, reserved=0)
-        self.core.open(PendingAction(self._last, held, self.now_s))
-        self.decide()
-        return self._last
-
-    def submit(self, cpu: float | Elastic = 1, *, parent: int | None = None, **more: object) -> int:
-        """Submit an action of a new trajectory, or of the one of `parent`."""
-        trajectory = self.open()
-        self._last += 1
-        demand = self.demand(cpu, **more)
-        self.core.submit(PendingAction(self._last, demand, self.now_s, trajectory=trajectory, turn=True, parent=parent))
-        return self._last
-
-    def decide(self, at_s: float | None = None) -> Decisions:
-        """Decide until nothing more is to be decided; return the last that did anything."""
-        self.now_s = self.now_s if at_s is None else at_s
-        did = Decisions()
-        for _ in range(20):
-            decisions = self.core.decide(self.now_s)
-            did = decisions if decisions.any or decisions.refused else did
-            for running in (*decisions.resized, *decisions.resumed, *decisions.started):
-                self.units[running.pending.id] = running.units // 1000
-            if not decisions.more:
-                return did
-        raise AssertionError("it does not come to rest")
-
-    def finish(self, action_id: int, duration_s: float | None = None) -> None:
-        del self.units[action_id]
-        self.core.finish(action_id, self.now_s, duration_s)
+from unit.scheduling.sharing.machine import Machine
 
 
 def test_what_runs_grows_into_cores_that_fall_free_and_shrinks_for_the_next() -> None:
@@ -227,7 +172,7 @@ def test_nothing_new_starts_while_halted_and_what_is_suspended_goes_on() -> None
     new = machine.submit(duration_s=0.1)
     machine.core.halt(True, 1.1)
     machine.decide(1.1)
-    machine.finish(short, 1.0)
+    machine.finish(short)
     machine.decide(2.0)
     assert machine.units == {long: 1}
     machine.core.halt(False, 2.1)
@@ -262,10 +207,11 @@ def test_a_long_one_goes_on_though_short_ones_keep_coming(policy: SharePolicy) -
     long = machine.submit(duration_s=2)
     ran_s = 0.0
     for step in range(3000):
+        machine.now_s = 0.1 * step
         for action_id in [i for i, units in machine.units.items() if units and i != long]:
             machine.finish(action_id, 0.1)
         machine.submit(duration_s=0.1)
-        machine.decide(0.1 * step)
+        machine.decide()
         ran_s += 0.1 * bool(machine.units.get(long))
         if ran_s >= 2:
             return
@@ -276,11 +222,12 @@ def test_sharers_go_on_though_others_keep_coming() -> None:
     machine = Machine(cores=2)
     sharer = machine.submit(2, duration_s=1)
     for step in range(2000):
+        machine.now_s = 0.1 * step
         for action_id in [i for i in machine.units if i != sharer][:1]:
             machine.finish(action_id, 0.1)
         machine.submit(0.5, duration_s=0.1)
         machine.submit(1.5, duration_s=0.1)
-        machine.decide(0.1 * step)
+        machine.decide()
         if machine.units.get(sharer):
             return
     raise AssertionError("it never ran")
@@ -302,13 +249,13 @@ def test_an_interruption_of_the_policy_loses_nothing() -> None:
         machine.decide()
     decided = machine.decide()
     assert [r.pending.id for r in decided.started] == [action]
-    assert decided.refused is None
+    assert decided.refused_share is None
 
 
 def test_a_policy_that_is_wrong_is_refused_and_all_goes_on_with_equal_shares() -> None:
     machine = Machine(cores=2, sharing=OwnShares("greedy", lambda sharers, cores: [s.sizes[-1] for s in sharers]))
     running = [machine.submit(Elastic(1, 4, resizable=True)) for _ in range(2)]
-    refused = machine.decide().refused
+    refused = machine.decide().refused_share
     assert refused == "ValueError: gives 4 cores, there are 2"
     machine.decide(1.0)
     assert machine.units == dict.fromkeys(running, 1)

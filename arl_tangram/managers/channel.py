@@ -1,4 +1,4 @@
-"""Starts a keeper and talks to it: the trainer's end of the socket, on the event loop."""
+"""Starts a process and talks to it in whole messages: the trainer's end of the socket, on the event loop."""
 
 from __future__ import annotations
 
