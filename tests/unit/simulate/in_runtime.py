@@ -68,7 +68,7 @@ def run_in_runtime(
     gpus: FakeGpuPool | None = None,
 ) -> list[Event]:
     """Return the events of the core, in order."""
-    told = told_by_runtime(workload, policy, cores=cores, memory_gib=memory_gib, quotas=quotas, order=order)
+    told = told_by_runtime(workload, policy, cores=cores, memory_gib=memory_gib, quotas=quotas, order=order, gpus=gpus)
     return [event for event in told if not isinstance(event, ActionEnded)]
 
 
@@ -80,6 +80,7 @@ def told_by_runtime(
     memory_gib: int = 64,
     quotas: Sequence[Quota] = (),
     order: Order = "fcfs",
+    gpus: FakeGpuPool | None = None,
 ) -> list[Event]:
     """Return all events, in order, as they would be in a trace."""
     sink = MemorySink()
