@@ -258,13 +258,7 @@ class _Simulation:
 
     def _start(self, running: RunningAction) -> None:
         call = self._made[running.pending.id].call
-        lasts_s = call.duration_s(running.units // MILLI)
-        if not 0 <= lasts_s < math.inf:
-            raise ConfigurationError(
-                f"{call.spec.name} really takes {lasts_s:g} s on {running.units // MILLI} cores; "
-                "durations are finite and not negative"
-            )
-        progress = self._progress[running.pending.id] = Progress(call, running, lasts_s)
+        progress = self._progress[running.pending.id] = Progress(call, running)
         self._plan_end(progress)
 
     def _resize(self, running: RunningAction) -> None:

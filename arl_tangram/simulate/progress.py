@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.simulate.calls import Call
@@ -15,7 +16,9 @@ class Progress:
     Args:
         call: what it is.
         running: as it started.
-        lasts_s: how long it would take on the units that it started with.
+
+    Raises:
+        ConfigurationError: how long it really takes is no finite duration.
 
     Attributes:
         running: as it started.
@@ -27,10 +30,10 @@ class Progress:
     __slots__ = ("_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running", "suspended_s",
                  "switches")  # fmt: skip
 
-    def __init__(self, call: Call, running: RunningAction, lasts_s: float) -> None:
+    def __init__(self, call: Call, running: RunningAction) -> None:
         self._call = call
         self.running = running
-        self._lasts_s = lasts_s
+        self._lasts_s = _lasts_s(call, running.units)
         self._left = 1.0
         self._since_s = self._ready_s = running.started_at_s
         self._held_s = 0.0
@@ -39,7 +42,11 @@ class Progress:
         self.suspended_s = 0.0
 
     def change(self, units: int, now_s: float, switch_s: float) -> None:
-        """It has other units from now on, and stands still for `switch_s`; with none, until it has some again."""
+        """It has other units from now on, and stands still for `switch_s`; with none, until it has some again.
+
+        Raises:
+            ConfigurationError: how long it really takes on these is no finite duration.
+        """
         if self._lasts_s < math.inf:
             self._held_s += now_s - self._since_s
             ran_s = max(0.0, now_s - self._ready_s)
@@ -48,7 +55,7 @@ class Progress:
             self.suspended_s += now_s - self._since_s
         self._since_s = now_s
         self._ready_s = now_s + switch_s
-        self._lasts_s = self._call.duration_s(units // MILLI) if units else math.inf
+        self._lasts_s = _lasts_s(self._call, units) if units else math.inf
         self.switches += 1
 
     def ends_s(self) -> tuple[float, bool]:
@@ -64,3 +71,13 @@ class Progress:
     def held_s(self, now_s: float) -> float:
         """Return for how long it has had units, when it ends now."""
         return self._held_s + now_s - self._since_s
+
+
+def _lasts_s(call: Call, units: int) -> float:
+    lasts_s = call.duration_s(units // MILLI)
+    if not 0 <= lasts_s < math.inf:
+        raise ConfigurationError(
+            f"{call.spec.name} really takes {lasts_s:g} s on {units // MILLI} cores; "
+            "durations are finite and not negative"
+        )
+    return lasts_s
