@@ -22,9 +22,9 @@ class MeasuredCall(Call):
     waited_s: float = 0.0
     cpu_s: float = 0.0
 
-    def duration_s(self, cores: int) -> float:
+    def duration_s(self, units: int) -> float:
         """Seconds from the promise of its units to its end."""
-        return self.waited_s + self.overhead_s + Call.duration_s(self, cores)
+        return self.waited_s + self.overhead_s + Call.duration_s(self, units)
 
 
 def calls_of(workload: Workload) -> Iterator[tuple[int | None, Call]]:

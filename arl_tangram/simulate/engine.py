@@ -272,6 +272,7 @@ class _Simulation:
         self._calls.append(None)
 
     def _start(self, running: RunningAction) -> None:
+<<<<<<< HEAD
         call, seat = self._made[running.pending.id].call, running.seat
         if seat is None:
             begins_s, units, what = self._now_s, running.units // MILLI, "cores"
@@ -283,6 +284,10 @@ class _Simulation:
                 f"{call.spec.name} really takes {lasts_s:g} s on {units} {what}; durations are finite and not negative"
             )
         progress = self._progress[running.pending.id] = Progress(call, running, lasts_s, begins_s)
+=======
+        call = self._made[running.pending.id].call
+        progress = self._progress[running.pending.id] = Progress(call, running)
+>>>>>>> resize
         self._plan_end(progress)
 
     def _sit(self, seat: Seat) -> float:

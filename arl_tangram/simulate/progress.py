@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.lifecycle import RunningAction
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.simulate.calls import Call
@@ -16,8 +17,14 @@ class Progress:
     Args:
         call: what it is.
         running: as it started.
+<<<<<<< HEAD
         lasts_s: how long it would take on the units that it started with.
         begins_s: when it begins to run: when it was started, or later.
+=======
+
+    Raises:
+        ConfigurationError: how long it really takes is no finite duration.
+>>>>>>> resize
 
     Attributes:
         running: as it started.
@@ -29,10 +36,14 @@ class Progress:
     __slots__ = ("_began_s", "_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running",
                  "suspended_s", "switches")  # fmt: skip
 
+<<<<<<< HEAD
     def __init__(self, call: Call, running: RunningAction, lasts_s: float, begins_s: float) -> None:
+=======
+    def __init__(self, call: Call, running: RunningAction) -> None:
+>>>>>>> resize
         self._call = call
         self.running = running
-        self._lasts_s = lasts_s
+        self._lasts_s = _lasts_s(call, running.units)
         self._left = 1.0
         self._began_s = self._since_s = self._ready_s = begins_s
         self._held_s = 0.0
@@ -41,7 +52,11 @@ class Progress:
         self.suspended_s = 0.0
 
     def change(self, units: int, now_s: float, switch_s: float) -> None:
-        """It has other units from now on, and stands still for `switch_s`; with none, until it has some again."""
+        """It has other units from now on, and stands still for `switch_s`; with none, until it has some again.
+
+        Raises:
+            ConfigurationError: how long it really takes on these is no finite duration.
+        """
         if self._lasts_s < math.inf:
             self._held_s += now_s - self._since_s
             ran_s = max(0.0, now_s - self._ready_s)
@@ -50,7 +65,7 @@ class Progress:
             self.suspended_s += now_s - self._since_s
         self._since_s = now_s
         self._ready_s = now_s + switch_s
-        self._lasts_s = self._call.duration_s(units // MILLI) if units else math.inf
+        self._lasts_s = _lasts_s(self._call, units) if units else math.inf
         self.switches += 1
 
     def ends_s(self) -> tuple[float, bool]:
@@ -67,6 +82,7 @@ class Progress:
         """Return for how long it has had units and could use them, when it ends now."""
         return self._held_s + now_s - self._since_s
 
+<<<<<<< HEAD
     def told_in(self, ended: SimulatedCall) -> SimulatedCall:
         """Return what becomes of a call that has ended, with what is known here."""
         running = self.running
@@ -78,3 +94,14 @@ class Progress:
             overhead_s=self._began_s - running.started_at_s,
             gpus=0 if running.seat is None else running.seat.chunk.size,
         )
+=======
+
+def _lasts_s(call: Call, units: int) -> float:
+    lasts_s = call.duration_s(units // MILLI)
+    if not 0 <= lasts_s < math.inf:
+        raise ConfigurationError(
+            f"{call.spec.name} really takes {lasts_s:g} s on {units // MILLI} cores; "
+            "durations are finite and not negative"
+        )
+    return lasts_s
+>>>>>>> resize

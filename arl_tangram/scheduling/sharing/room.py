@@ -12,6 +12,7 @@ from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.sharer import GOING_ON, STAYING, CoreSharer, Place
 
 _NEARLY = 1 - 1e-9
+_MOST_OVERDUE = 256
 
 
 class Room:
@@ -177,8 +178,11 @@ class Room:
         return min([s.reaches_s(work_s, now_s) for s, work_s in works_s if work_s < inf], default=None)
 
     def _find_overdue(self, now_s: float) -> None:
+        """Find who is overdue by now, of many at a time some; `next_overdue_s` is past then."""
         heap = self._becoming_overdue
-        while heap and heap[0][0] <= now_s:
+        for _ in range(_MOST_OVERDUE):
+            if not heap or heap[0][0] > now_s:
+                return
             late = self.sharers.get(heap[0][1])
             if late is not None and late.overdue_at_s > now_s:
                 heapreplace(heap, (late.overdue_at_s, late.id))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.elasticity import Elastic, Linear
 from arl_tangram.model.lifecycle import ActionSpec, Outcome
@@ -42,6 +45,14 @@ def test_a_call_that_is_suspended_goes_on_where_it_was_and_its_timeout_stands_st
     assert long.ended_at_s == pytest.approx(3.9)
     assert long.suspended_s == pytest.approx(1.0)
     assert long.switches == 2
+
+
+@pytest.mark.parametrize("speedup", [math.nan, -1.0, 1e-320])
+def test_what_takes_no_finite_time_on_its_new_cores_is_refused(speedup: float) -> None:
+    odd = Call(_WIDE, 8.0, lambda cores: speedup if cores == 2 else 1.0)
+    workload = Workload(rollouts=(_rollout(odd), _rollout(odd, 1.0)))
+    with pytest.raises(ConfigurationError, match="on 2 cores"):
+        simulate(workload, pool(4), elastic(), sharing=Sharing(equal_shares()))
 
 
 @pytest.mark.parametrize("policy", [equal_shares(), least_attained(), size_aware()], ids=lambda p: p.name)
