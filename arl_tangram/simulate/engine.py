@@ -272,22 +272,10 @@ class _Simulation:
         self._calls.append(None)
 
     def _start(self, running: RunningAction) -> None:
-<<<<<<< HEAD
-        call, seat = self._made[running.pending.id].call, running.seat
-        if seat is None:
-            begins_s, units, what = self._now_s, running.units // MILLI, "cores"
-        else:
-            begins_s, units, what = self._sit(seat), seat.chunk.size, "GPUs"
-        lasts_s = call.duration_s(units)
-        if not 0 <= lasts_s < math.inf:
-            raise ConfigurationError(
-                f"{call.spec.name} really takes {lasts_s:g} s on {units} {what}; durations are finite and not negative"
-            )
-        progress = self._progress[running.pending.id] = Progress(call, running, lasts_s, begins_s)
-=======
+        seat = running.seat
+        begins_s = self._now_s if seat is None else self._sit(seat)
         call = self._made[running.pending.id].call
-        progress = self._progress[running.pending.id] = Progress(call, running)
->>>>>>> resize
+        progress = self._progress[running.pending.id] = Progress(call, running, begins_s)
         self._plan_end(progress)
 
     def _sit(self, seat: Seat) -> float:

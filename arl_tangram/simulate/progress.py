@@ -17,14 +17,10 @@ class Progress:
     Args:
         call: what it is.
         running: as it started.
-<<<<<<< HEAD
-        lasts_s: how long it would take on the units that it started with.
         begins_s: when it begins to run: when it was started, or later.
-=======
 
     Raises:
         ConfigurationError: how long it really takes is no finite duration.
->>>>>>> resize
 
     Attributes:
         running: as it started.
@@ -36,14 +32,13 @@ class Progress:
     __slots__ = ("_began_s", "_call", "_held_s", "_lasts_s", "_left", "_ready_s", "_since_s", "event", "running",
                  "suspended_s", "switches")  # fmt: skip
 
-<<<<<<< HEAD
-    def __init__(self, call: Call, running: RunningAction, lasts_s: float, begins_s: float) -> None:
-=======
-    def __init__(self, call: Call, running: RunningAction) -> None:
->>>>>>> resize
+    def __init__(self, call: Call, running: RunningAction, begins_s: float) -> None:
         self._call = call
         self.running = running
-        self._lasts_s = _lasts_s(call, running.units)
+        if running.seat is None:
+            self._lasts_s = _lasts_s(call, running.units // MILLI)
+        else:
+            self._lasts_s = _lasts_s(call, running.seat.chunk.size, "GPUs")
         self._left = 1.0
         self._began_s = self._since_s = self._ready_s = begins_s
         self._held_s = 0.0
@@ -65,7 +60,7 @@ class Progress:
             self.suspended_s += now_s - self._since_s
         self._since_s = now_s
         self._ready_s = now_s + switch_s
-        self._lasts_s = _lasts_s(self._call, units) if units else math.inf
+        self._lasts_s = _lasts_s(self._call, units // MILLI) if units else math.inf
         self.switches += 1
 
     def ends_s(self) -> tuple[float, bool]:
@@ -82,7 +77,6 @@ class Progress:
         """Return for how long it has had units and could use them, when it ends now."""
         return self._held_s + now_s - self._since_s
 
-<<<<<<< HEAD
     def told_in(self, ended: SimulatedCall) -> SimulatedCall:
         """Return what becomes of a call that has ended, with what is known here."""
         running = self.running
@@ -94,14 +88,12 @@ class Progress:
             overhead_s=self._began_s - running.started_at_s,
             gpus=0 if running.seat is None else running.seat.chunk.size,
         )
-=======
 
-def _lasts_s(call: Call, units: int) -> float:
-    lasts_s = call.duration_s(units // MILLI)
+
+def _lasts_s(call: Call, units: int, what: str = "cores") -> float:
+    lasts_s = call.duration_s(units)
     if not 0 <= lasts_s < math.inf:
         raise ConfigurationError(
-            f"{call.spec.name} really takes {lasts_s:g} s on {units // MILLI} cores; "
-            "durations are finite and not negative"
+            f"{call.spec.name} really takes {lasts_s:g} s on {units} {what}; durations are finite and not negative"
         )
     return lasts_s
->>>>>>> resize
