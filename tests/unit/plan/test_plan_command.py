@@ -29,7 +29,7 @@ def recorded(folder: Path) -> str:
 
 
 def test_what_is_needed_and_what_it_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For 1.5 times the ACT two cores, two searches or 3 GiB are enough, of which the last is too little beside the others.
+    """For 1.5 times the ACT two cores, two searches or 3 GiB are enough; the last is too little beside the others.
 
     The fourth trajectory then waits for 4 s; so it does where three cores are reserved, for which 3 GiB are enough.
     """
