@@ -402,6 +402,50 @@ async def test_who_is_suspended_before_it_was_seen_is_looked_at_when_it_goes_on(
     await limits.aclose()
 
 
+@pytest.mark.parametrize(("before", "meanwhile"), [(ONE, SUSPENDED), (SUSPENDED, None)])
+async def test_who_is_to_go_on_while_the_daemon_still_works_is_looked_at_when_it_does(
+    daemon: FakeDaemon, before: Wish, meanwhile: Wish
+) -> None:
+    """A look inside while it has next to no time takes seconds, and tells what nobody wants any more."""
+    looks: list[tuple[int, str]] = []
+
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        looks.append(daemon.updates[-1])
+        await asyncio.sleep(0)
+        return 0, b"cores 2-3\nquota -1\n", b""
+
+    limits = api(daemon)
+    limits.want(before)
+    await limits.settled()
+    limits.see_inside(shell)
+    daemon.gate.clear()
+    limits.want(meanwhile)
+    await asyncio.sleep(0)
+    limits.want(TWO)
+    daemon.gate.set()
+    await limits.settled()
+    assert looks == [(-1, "2,3")]
+    await limits.aclose()
+
+
+async def test_who_is_suspended_again_while_the_daemon_still_works_fails_nothing(daemon: FakeDaemon) -> None:
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        limits.want(SUSPENDED)
+        return 0, b"cores 0-3\nquota 1000\n", b""
+
+    limits = api(daemon)
+    limits.want(TWO)
+    limits.see_inside(shell)
+    daemon.gate.clear()
+    limits.want(SUSPENDED)
+    await asyncio.sleep(0)
+    limits.want(TWO)
+    daemon.gate.set()
+    await limits.settled()
+    assert daemon.updates[-1] == (1_000, "")
+    await limits.aclose()
+
+
 @pytest.mark.looptime
 async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
     daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
