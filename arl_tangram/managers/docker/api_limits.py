@@ -253,8 +253,9 @@ class ApiLimits:
         except DaemonError as error:
             raise _refused(error, wanted) from error
         self._was_last = wanted.comes_last
-        # Idle or suspended, a look would take long, and nothing depends on it.
-        if self._shell is not None and isinstance(self._wish, Placement) and not self._is_seen:
+        # Idle or suspended, also if that is not wanted any more, a look would take long, and nothing depends on it.
+        is_granted = isinstance(self._wish, Placement) and wanted == self._wanted()
+        if self._shell is not None and is_granted and not self._is_seen:
             self._is_seen = True
             try:
                 await self._look(self._shell, wanted)

@@ -14,7 +14,6 @@ from arl_tangram.scheduling.policies import equal_shares, least_attained, size_a
 from property.wrong_shares import OwnShares
 from unit.scheduling.sharing.machine import Machine
 
-
 Preempted: TypeAlias = tuple[Machine, int, int]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arl_tangram.managers.docker.allotment import SUSPENDED
+from arl_tangram.managers.docker.allotment import SUSPENDED, Wish
 from arl_tangram.managers.docker.api_limits import RUSH_LIMIT_S, ApiLimits
 from unit.managers.docker.limits.fakes import (
     IDLE_ASKED,
@@ -92,6 +92,48 @@ async def test_who_is_suspended_before_it_was_seen_is_looked_at_when_it_goes_on(
     api.want(TWO)
     await api.settled()
     assert inside.looks == 1
+
+
+@pytest.mark.parametrize(("before", "meanwhile"), [(ONE, SUSPENDED), (SUSPENDED, None)])
+async def test_who_is_to_go_on_while_the_daemon_still_works_is_looked_at_when_it_does(
+    api: ApiLimits, daemon: FakeDaemon, before: Wish, meanwhile: Wish
+) -> None:
+    """A look inside while it has next to no time takes seconds, and tells what nobody wants any more."""
+    looks: list[tuple[int, str]] = []
+
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        looks.append(daemon.updates[-1])
+        await asyncio.sleep(0)
+        return 0, b"cores 2-3\nquota -1\n", b""
+
+    api.want(before)
+    await api.settled()
+    api.see_inside(shell)
+    daemon.gate.clear()
+    api.want(meanwhile)
+    await asyncio.sleep(0)
+    api.want(TWO)
+    daemon.gate.set()
+    await api.settled()
+    assert looks == [TWO_ASKED]
+
+
+async def test_who_is_suspended_again_while_the_daemon_still_works_fails_nothing(
+    api: ApiLimits, daemon: FakeDaemon
+) -> None:
+    async def shell(script: str) -> tuple[int, bytes, bytes]:
+        api.want(SUSPENDED)
+        return 0, b"cores 0-3\nquota 1000\n", b""
+
+    api.want(TWO)
+    api.see_inside(shell)
+    daemon.gate.clear()
+    api.want(SUSPENDED)
+    await asyncio.sleep(0)
+    api.want(TWO)
+    daemon.gate.set()
+    await api.settled()
+    assert daemon.updates[-1] == SUSPENDED_ASKED
 
 
 # What is killed meanwhile.
