@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from arl_tangram.bench.aoe.cores import CorePair
 from arl_tangram.bench.aoe.crowd import CrowdCost
