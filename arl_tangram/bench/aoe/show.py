@@ -18,9 +18,9 @@ _NARROW = 9
 
 def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
     """Say what is measured, on what, and how."""
-    busy = "This machine is busy with something else, which makes every overhead larger.\n" if machine.is_busy else ""
     lives = ", ".join(map(str, plan.lives))
     lengths = ", ".join(f"{s:g}" for s, _ in plan.repeats)
+    busy = machine.if_busy("every overhead larger")
     return (
         f"{machine.in_words}\n{busy}\n"
         f"Actions of one core, each a command (sleep) of {lengths} s in a Docker container; {lives} containers\n"
