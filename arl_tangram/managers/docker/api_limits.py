@@ -136,7 +136,7 @@ class ApiLimits:
             yield
         finally:
             self._rushing -= 1
-            if self._wish == SUSPENDED:
+            if self._wish == SUSPENDED or self._failure is not None:  # of which nobody may have heard
                 self._failure = None
                 self._begin()
 

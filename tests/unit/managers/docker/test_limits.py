@@ -335,6 +335,26 @@ async def test_the_daemon_lifts_the_quota_of_what_is_killed_while_suspended(daem
     await limits.aclose()
 
 
+async def test_a_grant_that_fails_while_something_is_killed_is_tried_again_after_that(daemon: FakeDaemon) -> None:
+    """Else what runs besides would stand still, and its time limits, without anybody who hears of it."""
+    granted: list[int] = []
+    limits = api(daemon)
+    limits.listen(lambda: granted.append(len(daemon.updates)), lambda _: None)
+    limits.want(TWO)
+    limits.want(SUSPENDED)
+    await limits.settled()
+    async with limits.rush(), limits.rush():
+        daemon.error = DaemonError("failed", 500, "device or resource busy")
+        limits.want(ONE)
+        with pytest.raises(AllocationError, match="device or resource busy"):
+            await limits.settled()
+        daemon.error = None
+    await limits.settled()
+    assert daemon.updates == [(1_000, ""), (-1, ""), (-1, "1"), (-1, "1")]
+    assert granted == [4]
+    await limits.aclose()
+
+
 async def test_a_daemon_that_does_not_lift_the_quota_keeps_nobody_from_killing(daemon: FakeDaemon) -> None:
     limits = api(daemon)
     limits.want(SUSPENDED)
