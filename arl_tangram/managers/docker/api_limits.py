@@ -30,6 +30,7 @@ GIVE_UP_S = 8.0  # after the first one of a running action that failed: the thir
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 RUSH_LIMIT_S = 3.0
+DYING = "marked for removal"  # which daemons tell as a failure of their own
 LEAST_SHARES, USUAL_SHARES = int(FILES[1].least_weight), int(FILES[1].usual_weight)  # daemons translate for version 2
 
 _logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class ApiLimits:
             yield
         finally:
             self._rushing -= 1
-            if self._wish == SUSPENDED:
+            if self._wish == SUSPENDED or self._failure is not None:  # of which nobody may have heard
                 self._failure = None
                 self._begin()
 
@@ -275,6 +276,6 @@ class ApiLimits:
 def _refused(error: DaemonError, wanted: Allotment) -> InfrastructureError:
     if error.kind == "gone":
         return DaemonAwayError(f"wanted {wanted}: {error}")
-    if error.status in (404, 409):
+    if error.status in (404, 409) or DYING in str(error):
         return SandboxLostError(f"wanted {wanted}: {error}")
     return AllocationError(f"wanted {wanted}; the daemon did not do it: {error}")

@@ -256,6 +256,19 @@ def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_an
     assert box.suspended
 
 
+@pytest.mark.parametrize(("online", "where"), [((1, 2), (1,)), ((2, 3), (2,))])
+def test_who_is_woken_goes_on_where_cores_are_online(online: tuple[int, ...], where: tuple[int, ...]) -> None:
+    cores = Cores([range(4)])
+    leasing = Leasing(cores, look=lambda: cores.set_available(seen))
+    box = Box("a")
+    seen: tuple[int, ...] = (0, 1, 2, 3)
+    lease = leasing.lease(2000, box, again=False)
+    lease.resize(0)
+    seen = online
+    lease.wake()
+    assert box.placement == Placement(where, 1000)
+
+
 def test_who_runs_when_it_is_woken_is_not_suspended_any_more(lease: SandboxLease, box: Box) -> None:
     lease.wake()
     assert box.placement == Placement((0, 1), 2000)

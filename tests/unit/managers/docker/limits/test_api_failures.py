@@ -34,6 +34,7 @@ from unit.managers.docker.limits.fakes import (
         (DaemonError("late", 0, "no answer in 30 s"), AllocationError, "no answer in 30 s"),
         (DaemonError("refused", 404, "No such container"), SandboxLostError, "No such container"),
         (DaemonError("refused", 409, "is not running"), SandboxLostError, "is not running"),
+        (DaemonError("failed", 500, "container is marked for removal"), SandboxLostError, "marked for removal"),
         (DaemonError("gone", 0, "connection refused"), DaemonAwayError, "connection refused"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from arl_tangram.errors import AllocationError
 from arl_tangram.managers.docker.allotment import SUSPENDED, Wish
 from arl_tangram.managers.docker.api_limits import RUSH_LIMIT_S, ApiLimits
 from unit.managers.docker.limits.fakes import (
@@ -18,6 +19,7 @@ from unit.managers.docker.limits.fakes import (
     TWO_ASKED,
     FakeDaemon,
     Inside,
+    Told,
     busy,
 )
 
@@ -153,6 +155,22 @@ async def test_the_daemon_lifts_the_quota_of_what_is_killed(suspended: ApiLimits
     assert daemon.updates[2:] == [LIFTED_ASKED, ONE_ASKED]
     async with suspended.rush():
         assert len(daemon.updates) == 4, "only what is suspended needs it"
+
+
+async def test_a_grant_that_fails_while_something_is_killed_is_tried_again_after_that(
+    at_first: ApiLimits, daemon: FakeDaemon, told: Told
+) -> None:
+    """Else what runs besides would stand still, and its time limits, without anybody who hears of it."""
+    async with at_first.rush(), at_first.rush():
+        daemon.error = busy()
+        at_first.want(ONE)
+        with pytest.raises(AllocationError, match="busy"):
+            await at_first.settled()
+        assert told.granted == 0
+        daemon.error = None
+    await at_first.settled()
+    assert daemon.updates == [SUSPENDED_ASKED, LIFTED_ASKED, ONE_ASKED, ONE_ASKED]
+    assert told.granted == 1
 
 
 async def test_a_daemon_that_does_not_lift_the_quota_keeps_nobody_from_killing(
