@@ -258,13 +258,16 @@ def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_an
 
 @pytest.mark.parametrize(("online", "where"), [((1, 2), (1,)), ((2, 3), (2,))])
 def test_who_is_woken_goes_on_where_cores_are_online(online: tuple[int, ...], where: tuple[int, ...]) -> None:
-    cores = Cores([range(4)])
-    leasing = Leasing(cores, look=lambda: cores.set_available(seen))
+    cores, seen = Cores([range(4)]), list[int](range(4))
+
+    def look() -> None:
+        cores.set_available(seen)
+
+    leasing = Leasing(cores, look=look)
     box = Box("a")
-    seen: tuple[int, ...] = (0, 1, 2, 3)
     lease = leasing.lease(2000, box, again=False)
     lease.resize(0)
-    seen = online
+    seen[:] = online
     lease.wake()
     assert box.placement == Placement(where, 1000)
 
