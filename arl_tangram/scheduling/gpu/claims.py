@@ -118,6 +118,11 @@ class Claims:
         waiter = self._waiters.pop(action_id, None)
         return waiter is not None and waiter.claim is not None
 
+    def is_due(self, action_id: int, now_s: float) -> bool:
+        """Whether an action has waited long enough to claim something."""
+        waiter = self._waiters.get(action_id)
+        return waiter is not None and now_s >= waiter.at_s
+
     def claim_at_s(self, action_id: int) -> float | None:
         """When an action will claim a chunk; None if it has."""
         waiter = self._waiters[action_id]

@@ -1,17 +1,20 @@
 """Where an action can sit now: on an instance that is there, or on one that is placed for it.
 
 What a seat costs is the expected duration at its dop, what is left of the restore or the whole of it, and the seconds
-that are expected to be lost by what goes for it. The least is taken, and of equal ones a join.
+that are expected to be lost by what goes for it, or by others for the room that it takes (`crowding`). The least is
+taken, and of equal ones a join. Where all seats of a service are taken, to wait for one may cost less than to place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from arl_tangram.model.gpu import Chunk, GpuNode, Instance, Seat
 from arl_tangram.scheduling.gpu.chunks import Chunks
 from arl_tangram.scheduling.gpu.claims import Claim
+from arl_tangram.scheduling.gpu.crowding import Crowding
 from arl_tangram.scheduling.gpu.eviction import WINDOW, Eviction
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Copy, Residency, bits_of
@@ -37,6 +40,7 @@ class Places:
         restores: what restores take.
         eviction: the policy.
         troubles: where restores have failed.
+        crowding: what it costs others to take more devices.
 
     Attributes:
         chunks: those of the nodes.
@@ -49,12 +53,14 @@ class Places:
         restores: RestoreTimes,
         eviction: Eviction,
         troubles: Troubles,
+        crowding: Crowding,
     ) -> None:
         self.chunks = Chunks(nodes)
         self._residency = residency
         self._restores = restores
         self._eviction = eviction
         self._troubles = troubles
+        self._crowding = crowding
 
     def search(self, upcoming: Sequence[str], spared: Collection[Instance] = ()) -> PlaceSearch:
         """Return what looks for room in what there is now."""
@@ -93,6 +99,32 @@ class Places:
             if best is None or cost_s < best.cost_s:
                 best = Offer(cost_s, Seat(copy.chunk, copy.instance))
         return best
+
+    def seat_to_come_s(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> float:
+        """Return what it is expected to cost to wait for a seat on an instance that is full; infinite if none is.
+
+        What lasts longer than was expected is expected to last as long again. Of those who wait behind it for the same
+        service, the wait of the last counts: where many do, another instance is worth more.
+
+        Args:
+            request: who asks.
+            now_s: the time.
+            upcoming: the services of those who wait behind it, in order.
+        """
+        least_s = inf
+        for copy, expected_s in self.copies(request):
+            if len(copy.sitting) < copy.places or self._residency.disturbed(copy.instance, copy.chunk):
+                continue
+            if any(self._residency.short(device) for device in copy.chunk.devices):
+                continue
+            if copy.restoring:
+                ready_s = copy.since_s + self._restores.expected_s(copy.instance)
+                wait_s = abs(ready_s - now_s) + expected_s
+            else:
+                wait_s = min([abs(until_s - now_s) for until_s in copy.sitting.values()])
+            behind = sum([1 for service in upcoming[:WINDOW] if service == request.service])
+            least_s = min(least_s, wait_s + expected_s * behind / copy.places + expected_s)
+        return least_s
 
     def place(self, wishes: Sequence[Wish], upcoming: Sequence[str], spared: Collection[Instance]) -> Offer | None:
         """Return the best seat on what could be placed now, while these stay."""
@@ -175,7 +207,9 @@ class Places:
     def placeable(
         self, request: SeatRequest, kept: Collection[int] | None = None
     ) -> Iterator[tuple[Instance | None, Sequence[Chunk], float]]:
-        """Yield what could be placed: the instance, where, and what the action is expected to take, restore included.
+        """Yield what could be placed: the instance, where, and what that costs but for what goes.
+
+        It is what the action is expected to take, the restore, and what others lose by the room that it takes.
 
         What is there is placed once more, elsewhere, if it is idle and others keep it from computing where it is.
 
@@ -195,7 +229,8 @@ class Places:
             elif copy is not None and copy.is_used_by(kept or ()):
                 chunks = []
             if chunks:
-                yield instance, chunks, expected_s + self._restores.expected_s(instance)
+                price_s = self._crowding.price_s(instance, self.chunks)
+                yield instance, chunks, expected_s + self._restores.expected_s(instance) + price_s
 
     def _is_stuck(self, copy: Copy) -> bool:
         """Whether an instance is idle and cannot be used where it is."""

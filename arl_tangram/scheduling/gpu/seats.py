@@ -21,10 +21,12 @@ A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat
 from arl_tangram.scheduling.gpu.asking import Asking
 from arl_tangram.scheduling.gpu.claims import Claims
+from arl_tangram.scheduling.gpu.crowding import Crowding
 from arl_tangram.scheduling.gpu.eviction import Eviction
 from arl_tangram.scheduling.gpu.goals import Goals
 from arl_tangram.scheduling.gpu.limits import check_seat, fitting_dops
@@ -57,7 +59,8 @@ class Seats:
             self._residency.add([device.capacity_bytes for device in node.devices])
         self._troubles = Troubles()
         self._claims = Claims()
-        self._places = Places(nodes, self._residency, self._restores, eviction, self._troubles)
+        self._crowding = Crowding(self._residency, self._restores)
+        self._places = Places(nodes, self._residency, self._restores, eviction, self._troubles, self._crowding)
         self._goals = Goals(self._places, self._residency, self._restores, eviction)
         self._asking = Asking(self._places, self._residency, self._claims, self._troubles)
         self._shrinking = False
@@ -119,7 +122,9 @@ class Seats:
             upcoming: the services of those who wait behind it, in order.
         """
         action_id = request.action_id
-        if action_id not in self._claims or self._troubles.any(now_s):
+        to_come_s = self._asking.seat_to_come_s(request, now_s, upcoming)
+        content_s = -inf
+        if action_id not in self._claims or self._troubles.any(now_s) or to_come_s < inf:
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
                 if self._claims.pause(action_id):
@@ -127,13 +132,17 @@ class Seats:
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
                 self._claims.wait(request, goal.restores_s, now_s)
+            content_s = goal.cost_s - to_come_s
         self._claim_what_is_due(now_s, upcoming)
         if action_id not in self._claims:
             return Wait(True, self._places.bad_until_s(request, now_s))
+        claim_at_s = self._claims.claim_at_s(action_id)
+        if content_s >= 0 and claim_at_s is not None:
+            return Wait(False, min(now_s + content_s, claim_at_s))
         if spared := self._asking.spared(request, now_s, upcoming):
             self._claims.spare(action_id, spared, now_s)
             return Wait(True, now_s + _MOMENT_S)
-        times = (self._claims.claim_at_s(action_id), self._places.bad_until_s(request, now_s))
+        times = (claim_at_s, self._places.bad_until_s(request, now_s))
         return Wait(True, min([at_s for at_s in times if at_s is not None], default=None))
 
     def hopeless(self, request: SeatRequest, now_s: float) -> bool:
@@ -162,6 +171,7 @@ class Seats:
             self._claims.renew(seat.chunk)
         if seat.instance is None:
             return
+        self._crowding.asked(seat.instance.service)
         copy = self._residency.copies[seat.instance]
         copy.uses += 1
         self._eviction.used(resident(copy, self._residency, self._restores))
