@@ -1,10 +1,10 @@
 """Say what it costs others that an instance takes more devices than it has to: nothing, as long as all have room.
 
-A service on more devices is faster, and is restored faster. But what it takes beyond the least is gone for others: if
-those that are in use do not all fit any more, each further part of that size makes one of them be restored again. So a
-greater dop pays a restore for each such part, unless all that is in use fits beside it: what is there as it is, and
-what was asked for lately at the least dop that it can have. At the beginning, when nobody knows yet what will be asked
-for, that is every service.
+A service on more devices is faster, and is restored faster. But it may take room that others need: of those in use some
+do not fit beside it that would fit if it was at its least dop, and each of them has to be restored once more. So a
+greater dop pays these restores. In use is what is there, as it is, and what was asked for lately, at its least dop; at
+the beginning, when nobody knows yet what will be asked for, every service. How many fit is found out by putting them
+on empty devices, the largest first, each where it fits first.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _LATELY = 256
 
 
 class Crowding:
-    """Who is in use in one pool, and whether they have room beside each other.
+    """Who is in use in one pool, and what it costs them not to have room beside each other.
 
     Args:
         residency: what is where.
         restores: what restores take.
     """
 
-    __slots__ = ("_asked_at", "_fits", "_fits_at", "_now", "_residency", "_restores")
+    __slots__ = ("_asked_at", "_lost_at", "_lost_s", "_now", "_residency", "_restores")
 
     def __init__(self, residency: Residency, restores: RestoreTimes) -> None:
         self._residency = residency
         self._restores = restores
         self._now = 0
         self._asked_at = dict.fromkeys(residency.services, 0)
-        self._fits: dict[Instance, bool] = {}
-        self._fits_at = -1
+        self._lost_s: dict[Instance, float] = {}
+        self._lost_at = -1
 
     def asked(self, service: str) -> None:
         """An action has got a seat on a service: one request."""
@@ -45,45 +45,50 @@ class Crowding:
         self._asked_at[service] = self._now
 
     def price_s(self, instance: Instance, chunks: Chunks) -> float:
-        """Return the seconds that others are expected to lose by the devices that an instance takes beyond its least.
+        """Return the seconds that others are expected to lose because an instance is not at its least dop.
 
         Args:
             instance: what is to be placed.
             chunks: where all could be.
         """
-        least = next(fitting_dops(instance.service, self._residency, chunks), instance.dop)
-        if instance.dop <= least or self._do_all_fit(instance, chunks):
+        least = self._least(instance.service, chunks)
+        if least is None or instance.dop <= least.dop:
             return 0.0
-        return (instance.dop / least - 1) * self._restores.expected_s(Instance(instance.service, least))
+        return max(0.0, self._lost_beside_s(instance, chunks) - self._lost_beside_s(least, chunks))
 
-    def _do_all_fit(self, instance: Instance, chunks: Chunks) -> bool:
-        if self._fits_at != self._residency.version:
-            self._fits.clear()
-            self._fits_at = self._residency.version
-        fits = self._fits.get(instance)
-        if fits is None:
-            fits = self._fits[instance] = self._can_be_packed(instance, chunks)
-        return fits
+    def _lost_beside_s(self, instance: Instance, chunks: Chunks) -> float:
+        if self._lost_at != self._residency.version:
+            self._lost_s.clear()
+            self._lost_at = self._residency.version
+        if instance not in self._lost_s:
+            self._lost_s[instance] = self._restores_s(instance, chunks)
+        return self._lost_s[instance]
 
-    def _can_be_packed(self, instance: Instance, chunks: Chunks) -> bool:
-        """Whether all that is in use fits on empty devices, the largest put first, each where it fits first."""
+    def _restores_s(self, instance: Instance, chunks: Chunks) -> float:
+        """Return the restores of those in use that do not fit on the devices beside an instance."""
         residency = self._residency
-        others = [copy for copy in residency.copies.values() if copy.instance != instance]
-        items = [(copy.instance.dop, residency.gives(copy), copy.instance) for copy in others]
-        items.append((instance.dop, residency.needs(instance), instance))
-        there = {used.service for _, _, used in items}
-        for service, asked_at in self._asked_at.items():
-            if service in there or self._now - asked_at >= _LATELY:
-                continue
-            for dop in fitting_dops(service, residency, chunks):
-                least = Instance(service, dop)
-                items.append((dop, residency.needs(least), least))
-                break
         left = [residency.left(device, residency.target) or 0 for device in range(len(residency.target))]
-        return all(
-            _put(size, chunks.of(residency.services[used.service], dop), left)
-            for dop, size, used in sorted(items, reverse=True)
-        )
+        _put(residency.needs(instance), self._places_of(instance, chunks), left)
+        there = [(copy.instance, residency.gives(copy)) for copy in residency.copies.values()]
+        used = {other: size for other, size in there if other != instance}
+        seen = {other.service for other in used} | {instance.service}
+        for service, asked_at in self._asked_at.items():
+            if service not in seen and self._now - asked_at < _LATELY:
+                least = self._least(service, chunks)
+                if least is not None:
+                    used[least] = residency.needs(least)
+        lost_s = 0.0
+        for other in sorted(used, key=lambda other: (-other.dop, -used[other], other)):
+            if not _put(used[other], self._places_of(other, chunks), left):
+                lost_s += self._restores.expected_s(other)
+        return lost_s
+
+    def _least(self, service: str, chunks: Chunks) -> Instance | None:
+        dop = next(fitting_dops(service, self._residency, chunks), None)
+        return None if dop is None else Instance(service, dop)
+
+    def _places_of(self, instance: Instance, chunks: Chunks) -> Sequence[Chunk]:
+        return chunks.of(self._residency.services[instance.service], instance.dop)
 
 
 def _put(size: int, chunks: Sequence[Chunk], left: list[int]) -> bool:
