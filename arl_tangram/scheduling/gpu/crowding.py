@@ -80,12 +80,14 @@ class Crowding:
         lost_s = 0.0
         for other in sorted(used, key=lambda other: (-other.dop, -used[other], other)):
             if not _put(used[other], self._places_of(other, chunks), left):
-                lost_s += self._restores.expected_s(other)
+                lost_s += min([self._restores.expected_s(one) for one in self._all_of(other.service, chunks)])
         return lost_s
 
+    def _all_of(self, service: str, chunks: Chunks) -> list[Instance]:
+        return [Instance(service, dop) for dop in fitting_dops(service, self._residency, chunks)]
+
     def _least(self, service: str, chunks: Chunks) -> Instance | None:
-        dop = next(fitting_dops(service, self._residency, chunks), None)
-        return None if dop is None else Instance(service, dop)
+        return next(iter(self._all_of(service, chunks)), None)
 
     def _places_of(self, instance: Instance, chunks: Chunks) -> Sequence[Chunk]:
         return chunks.of(self._residency.services[instance.service], instance.dop)
