@@ -116,8 +116,7 @@ class Asking:
         joining = self._places.join(request, now_s, closed)
         if may_place:
             most_s = self.seat_to_come_s(request, now_s, upcoming) if joining is None else joining.cost_s
-            wishes = self._places.wishes(request, now_s, allowed=allowed)
-            wishes = [wish for wish in wishes if wish.cost_s < most_s]
+            wishes = self._places.wishes(request, now_s, allowed=allowed, below_s=most_s)
             spared = [copy.instance for copy in self.spared(request, now_s, upcoming)] if wishes else []
             placing = self._places.place(wishes, upcoming, spared)
             if placing is not None and placing.cost_s < most_s:

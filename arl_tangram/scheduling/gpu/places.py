@@ -90,7 +90,7 @@ class Places:
             if len(copy.sitting) >= copy.places:
                 continue
             is_leaving = any(claim.closes(copy) for claim in closed)
-            is_leaving |= any(self._residency.short(device) for device in copy.chunk.devices)
+            is_leaving |= self._is_short(copy.chunk)
             if is_leaving and not copy.is_used_by(request.callers):  # it cannot go before they have risen
                 continue
             if self._residency.disturbed(copy.instance, copy.chunk):
@@ -113,17 +113,13 @@ class Places:
         """
         least_s = inf
         for copy, expected_s in self.copies(request):
-            if len(copy.sitting) < copy.places or self._residency.disturbed(copy.instance, copy.chunk):
+            left_s = [abs(until_s - now_s) for who, until_s in copy.sitting.items() if who not in request.callers]
+            if len(copy.sitting) < copy.places or not left_s:
                 continue
-            if any(self._residency.short(device) for device in copy.chunk.devices):
+            if self._residency.disturbed(copy.instance, copy.chunk) or self._is_short(copy.chunk):
                 continue
-            if copy.restoring:
-                ready_s = copy.since_s + self._restores.expected_s(copy.instance)
-                wait_s = abs(ready_s - now_s) + expected_s
-            else:
-                wait_s = min([abs(until_s - now_s) for until_s in copy.sitting.values()])
             behind = sum([1 for service in upcoming[:WINDOW] if service == request.service])
-            least_s = min(least_s, wait_s + expected_s * behind / copy.places + expected_s)
+            least_s = min(least_s, min(left_s) + expected_s * behind / copy.places + expected_s)
         return least_s
 
     def place(self, wishes: Sequence[Wish], upcoming: Sequence[str], spared: Collection[Instance]) -> Offer | None:
@@ -137,7 +133,12 @@ class Places:
         return Offer(placing.cost_s, Seat(placing.chunk, instance, instance is not None, evicts))
 
     def wishes(
-        self, request: SeatRequest, now_s: float, *, allowed: Callable[[Chunk], bool] | None = None
+        self,
+        request: SeatRequest,
+        now_s: float,
+        *,
+        allowed: Callable[[Chunk], bool] | None = None,
+        below_s: float = inf,
     ) -> list[Wish]:
         """Return what could be placed for an action, as far as it needs nothing but bytes.
 
@@ -145,10 +146,11 @@ class Places:
             request: who asks.
             now_s: the time.
             allowed: whether it may have a chunk.
+            below_s: what costs as much or more is of no use.
         """
         wishes: list[Wish] = []
         barred = self._barred(request)
-        for instance, chunks, cost_s in self.placeable(request):
+        for instance, chunks, cost_s in self.placeable(request, below_s=below_s):
             free = [c for c in chunks if not barred & bits_of(c) and (allowed is None or allowed(c))]
             if instance is not None and self._troubles.any(now_s):
                 free = [c for c in free if not self.is_bad(instance, c, now_s)]
@@ -205,7 +207,7 @@ class Places:
                     yield copy, expected_s
 
     def placeable(
-        self, request: SeatRequest, kept: Collection[int] | None = None
+        self, request: SeatRequest, kept: Collection[int] | None = None, *, below_s: float = inf
     ) -> Iterator[tuple[Instance | None, Sequence[Chunk], float]]:
         """Yield what could be placed: the instance, where, and what that costs but for what goes.
 
@@ -216,6 +218,7 @@ class Places:
         Args:
             request: who asks.
             kept: if given, only these count as using anything, and what they do not use can be placed once more.
+            below_s: a service that costs as much or more is left out.
         """
         for dop, expected_s in zip(request.dops, request.expected_s, strict=True):
             if request.service is None:
@@ -228,9 +231,14 @@ class Places:
                 chunks = [chunk for chunk in chunks if chunk != copy.chunk] if self._is_stuck(copy) else []
             elif copy is not None and copy.is_used_by(kept or ()):
                 chunks = []
-            if chunks:
-                price_s = self._crowding.price_s(instance, self.chunks)
-                yield instance, chunks, expected_s + self._restores.expected_s(instance) + price_s
+            cost_s = expected_s + self._restores.expected_s(instance)
+            if chunks and cost_s < below_s:
+                cost_s += self._crowding.price_s(instance, self.chunks)
+                if cost_s < below_s:
+                    yield instance, chunks, cost_s
+
+    def _is_short(self, chunk: Chunk) -> bool:
+        return any(self._residency.short(device) for device in chunk.devices)
 
     def _is_stuck(self, copy: Copy) -> bool:
         """Whether an instance is idle and cannot be used where it is."""
