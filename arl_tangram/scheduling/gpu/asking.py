@@ -81,7 +81,8 @@ class Asking:
                 if seat is None:
                     break
                 shares.pop(position, None)
-                self._residency.sit(request.action_id, seat, now_s, now_s)
+                until_s = now_s + self._places.expected_s(request, seat, now_s)
+                self._residency.sit(request.action_id, seat, now_s, until_s)
                 seats.append(seat)
         finally:
             for request in reversed(requests[: len(seats)]):

@@ -29,15 +29,13 @@ class Crowding:
         restores: what restores take.
     """
 
-    __slots__ = ("_asked_at", "_lost_at", "_lost_s", "_now", "_residency", "_restores")
+    __slots__ = ("_asked_at", "_now", "_residency", "_restores")
 
     def __init__(self, residency: Residency, restores: RestoreTimes) -> None:
         self._residency = residency
         self._restores = restores
         self._now = 0
         self._asked_at = dict.fromkeys(residency.services, 0)
-        self._lost_s: dict[Instance, float] = {}
-        self._lost_at = -1
 
     def asked(self, service: str) -> None:
         """An action has got a seat on a service: one request."""
@@ -57,14 +55,6 @@ class Crowding:
         return max(0.0, self._lost_beside_s(instance, chunks) - self._lost_beside_s(least, chunks))
 
     def _lost_beside_s(self, instance: Instance, chunks: Chunks) -> float:
-        if self._lost_at != self._residency.version:
-            self._lost_s.clear()
-            self._lost_at = self._residency.version
-        if instance not in self._lost_s:
-            self._lost_s[instance] = self._restores_s(instance, chunks)
-        return self._lost_s[instance]
-
-    def _restores_s(self, instance: Instance, chunks: Chunks) -> float:
         """Return the restores of those in use that do not fit on the devices beside an instance."""
         residency = self._residency
         left = [residency.left(device, residency.target) or 0 for device in range(len(residency.target))]

@@ -198,6 +198,16 @@ class Places:
             return 0.0
         return max(0.0, copy.since_s + self._restores.expected_s(copy.instance) - now_s)
 
+    def expected_s(self, request: SeatRequest, seat: Seat, now_s: float) -> float:
+        """Return how long an action will have a seat, what is left of a restore included."""
+        expected_s = request.expected_s[request.dops.index(seat.chunk.size)]
+        if seat.instance is None:
+            return expected_s
+        if seat.restores:
+            return expected_s + self._restores.expected_s(seat.instance)
+        copy = self._residency.copies.get(seat.instance)
+        return expected_s if copy is None else expected_s + self.left_of_restore_s(copy, now_s)
+
     def copies(self, request: SeatRequest) -> Iterator[tuple[Copy, float]]:
         """Yield the instances that are there, with what the action is expected to take on each."""
         if request.service is not None:

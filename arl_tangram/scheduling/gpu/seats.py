@@ -162,8 +162,8 @@ class Seats:
         Raises:
             ValueError: that seat is not there.
         """
-        expected_s = self._expected_s(request, seat, now_s)
-        gone = self._residency.sit(request.action_id, seat, now_s, now_s + expected_s)
+        until_s = now_s + self._places.expected_s(request, seat, now_s)
+        gone = self._residency.sit(request.action_id, seat, now_s, until_s)
         self._forget_claim(request.action_id)
         for victim in gone:
             self._eviction.evicted(victim.instance)
@@ -325,16 +325,6 @@ class Seats:
     def _forget_claim(self, action_id: int) -> None:
         if self._claims.forget(action_id):
             self._residency.version += 1
-
-    def _expected_s(self, request: SeatRequest, seat: Seat, now_s: float) -> float:
-        """Return how long an action will have a seat, what is left of a restore included."""
-        expected_s = request.expected_s[request.dops.index(seat.chunk.size)]
-        if seat.instance is None:
-            return expected_s
-        if seat.restores:
-            return expected_s + self._restores.expected_s(seat.instance)
-        copy = self._residency.copies.get(seat.instance)
-        return expected_s if copy is None else expected_s + self._places.left_of_restore_s(copy, now_s)
 
     def _end(self, copy: Copy) -> tuple[int, ...]:
         """An instance is gone, with all seats on it."""
