@@ -57,7 +57,7 @@ class Asking:
         return seat
 
     def seat_to_come_s(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> float:
-        """Return what it costs an action to wait for a seat on what is full; infinite for who has waited long enough."""
+        """Return what it costs to wait for a seat on what is full; infinite for who has waited long enough."""
         if self._claims.is_due(request.action_id, now_s):
             return inf
         return self._places.seat_to_come_s(request, now_s, upcoming)

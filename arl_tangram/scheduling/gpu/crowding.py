@@ -4,7 +4,7 @@ A service on more devices is faster, and is restored faster. But it may take roo
 do not fit beside it that would fit if it was at its least dop, and each of them has to be restored once more. So a
 greater dop pays these restores. In use is what is there, as it is, and what was asked for lately, at its least dop; at
 the beginning, when nobody knows yet what will be asked for, every service. How many fit is found out by putting them
-on empty devices, the largest first, each where it fits first.
+on empty devices, each where it fits first.
 """
 
 from __future__ import annotations
@@ -55,32 +55,40 @@ class Crowding:
         return max(0.0, self._lost_beside_s(instance, chunks) - self._lost_beside_s(least, chunks))
 
     def _lost_beside_s(self, instance: Instance, chunks: Chunks) -> float:
-        """Return the restores of those in use that do not fit on the devices beside an instance."""
+        """Return the restores of those in use that do not all fit on the devices if an instance is there.
+
+        First come those that can be nowhere else, then this one, then the largest.
+        """
         residency = self._residency
         left = [residency.left(device, residency.target) or 0 for device in range(len(residency.target))]
-        _put(residency.needs(instance), self._places_of(instance, chunks), left)
-        there = [(copy.instance, residency.gives(copy)) for copy in residency.copies.values()]
-        used = {other: size for other, size in there if other != instance}
-        seen = {other.service for other in used} | {instance.service}
-        for service, asked_at in self._asked_at.items():
-            if service not in seen and self._now - asked_at < _LATELY:
-                least = self._least(service, chunks)
-                if least is not None:
-                    used[least] = residency.needs(least)
+        sizes = self._in_use(instance, chunks)
         lost_s = 0.0
-        for other in sorted(used, key=lambda other: (-other.dop, -used[other], other)):
-            if not _put(used[other], self._places_of(other, chunks), left):
-                lost_s += min([self._restores.expected_s(one) for one in self._all_of(other.service, chunks)])
+        for one in sorted(sizes, key=lambda i: (i not in residency.fixed, i != instance, -i.dop, -sizes[i], i)):
+            if not _put(sizes[one], chunks.of(residency.services[one.service], one.dop), left):
+                lost_s += self._fastest_s(one.service, chunks)
         return lost_s
 
-    def _all_of(self, service: str, chunks: Chunks) -> list[Instance]:
-        return [Instance(service, dop) for dop in fitting_dops(service, self._residency, chunks)]
+    def _in_use(self, instance: Instance, chunks: Chunks) -> dict[Instance, int]:
+        """Return what is in use once an instance is, with the bytes that each takes of a device."""
+        residency = self._residency
+        sizes = {copy.instance: residency.gives(copy) for copy in residency.copies.values()}
+        sizes[instance] = residency.needs(instance)
+        there = {one.service for one in sizes}
+        for service, asked_at in self._asked_at.items():
+            if service not in there and self._now - asked_at < _LATELY:
+                least = self._least(service, chunks)
+                if least is not None:
+                    sizes[least] = residency.needs(least)
+        return sizes
 
     def _least(self, service: str, chunks: Chunks) -> Instance | None:
-        return next(iter(self._all_of(service, chunks)), None)
+        dop = next(fitting_dops(service, self._residency, chunks), None)
+        return None if dop is None else Instance(service, dop)
 
-    def _places_of(self, instance: Instance, chunks: Chunks) -> Sequence[Chunk]:
-        return chunks.of(self._residency.services[instance.service], instance.dop)
+    def _fastest_s(self, service: str, chunks: Chunks) -> float:
+        """Return what a restore of a service takes at best; 0 for one that fits nowhere any more."""
+        dops = fitting_dops(service, self._residency, chunks)
+        return min([self._restores.expected_s(Instance(service, dop)) for dop in dops], default=0.0)
 
 
 def _put(size: int, chunks: Sequence[Chunk], left: list[int]) -> bool:

@@ -40,10 +40,10 @@ class Places:
         restores: what restores take.
         eviction: the policy.
         troubles: where restores have failed.
-        crowding: what it costs others to take more devices.
 
     Attributes:
         chunks: those of the nodes.
+        crowding: what it costs others to take more devices.
     """
 
     def __init__(
@@ -53,14 +53,13 @@ class Places:
         restores: RestoreTimes,
         eviction: Eviction,
         troubles: Troubles,
-        crowding: Crowding,
     ) -> None:
         self.chunks = Chunks(nodes)
         self._residency = residency
         self._restores = restores
         self._eviction = eviction
         self._troubles = troubles
-        self._crowding = crowding
+        self.crowding = Crowding(residency, restores)
 
     def search(self, upcoming: Sequence[str], spared: Collection[Instance] = ()) -> PlaceSearch:
         """Return what looks for room in what there is now."""
@@ -243,7 +242,7 @@ class Places:
                 chunks = []
             cost_s = expected_s + self._restores.expected_s(instance)
             if chunks and cost_s < below_s:
-                cost_s += self._crowding.price_s(instance, self.chunks)
+                cost_s += self.crowding.price_s(instance, self.chunks)
                 if cost_s < below_s:
                     yield instance, chunks, cost_s
 

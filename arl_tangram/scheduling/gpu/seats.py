@@ -26,7 +26,6 @@ from math import inf
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat
 from arl_tangram.scheduling.gpu.asking import Asking
 from arl_tangram.scheduling.gpu.claims import Claims
-from arl_tangram.scheduling.gpu.crowding import Crowding
 from arl_tangram.scheduling.gpu.eviction import Eviction
 from arl_tangram.scheduling.gpu.goals import Goals
 from arl_tangram.scheduling.gpu.limits import check_seat, fitting_dops
@@ -59,8 +58,7 @@ class Seats:
             self._residency.add([device.capacity_bytes for device in node.devices])
         self._troubles = Troubles()
         self._claims = Claims()
-        self._crowding = Crowding(self._residency, self._restores)
-        self._places = Places(nodes, self._residency, self._restores, eviction, self._troubles, self._crowding)
+        self._places = Places(nodes, self._residency, self._restores, eviction, self._troubles)
         self._goals = Goals(self._places, self._residency, self._restores, eviction)
         self._asking = Asking(self._places, self._residency, self._claims, self._troubles)
         self._shrinking = False
@@ -171,7 +169,7 @@ class Seats:
             self._claims.renew(seat.chunk)
         if seat.instance is None:
             return
-        self._crowding.asked(seat.instance.service)
+        self._places.crowding.asked(seat.instance.service)
         copy = self._residency.copies[seat.instance]
         copy.uses += 1
         self._eviction.used(resident(copy, self._residency, self._restores))
