@@ -21,7 +21,6 @@ A call that finds a seat changes nothing; `sit` does. After `rise`, `forget`, `r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from math import inf
 
 from arl_tangram.model.gpu import Chunk, GpuNode, HostedService, Instance, Seat
 from arl_tangram.scheduling.gpu.asking import Asking
@@ -120,21 +119,19 @@ class Seats:
             upcoming: the services of those who wait behind it, in order.
         """
         action_id = request.action_id
-        to_come_s = self._asking.seat_to_come_s(request, now_s, upcoming)
-        content_s = -inf
-        if action_id not in self._claims or self._troubles.any(now_s) or to_come_s < inf:
+        if action_id not in self._claims or self._troubles.any(now_s):
             goal = self._goals.best(request, now_s, upcoming)
             if goal is None:
                 if self._claims.pause(action_id):
                     self._residency.version += 1
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
-                self._claims.wait(request, goal.restores_s, now_s)
-            content_s = goal.cost_s - to_come_s
+                self._claims.wait(request, goal.cost_s, goal.restores_s, now_s)
         self._claim_what_is_due(now_s, upcoming)
         if action_id not in self._claims:
             return Wait(True, self._places.bad_until_s(request, now_s))
         claim_at_s = self._claims.claim_at_s(action_id)
+        content_s = self._claims.cost_s(action_id) - self._asking.seat_to_come_s(request, now_s, upcoming)
         if content_s >= 0 and claim_at_s is not None:
             return Wait(False, min(now_s + content_s, claim_at_s))
         if spared := self._asking.spared(request, now_s, upcoming):
