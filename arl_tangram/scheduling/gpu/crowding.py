@@ -29,13 +29,17 @@ class Crowding:
         restores: what restores take.
     """
 
-    __slots__ = ("_asked_at", "_now", "_residency", "_restores")
+    __slots__ = ("_asked_at", "_declared", "_instances", "_lost_at", "_lost_s", "_now", "_residency", "_restores")
 
     def __init__(self, residency: Residency, restores: RestoreTimes) -> None:
         self._residency = residency
         self._restores = restores
         self._now = 0
         self._asked_at = dict.fromkeys(residency.services, 0)
+        self._declared: list[int] = []
+        self._lost_at: tuple[int, list[str]] = (-1, [])
+        self._lost_s: dict[Instance, float] = {}
+        self._instances: dict[str, tuple[Instance, ...]] = dict.fromkeys(residency.services, ())
 
     def asked(self, service: str) -> None:
         """An action has got a seat on a service: one request."""
@@ -49,46 +53,58 @@ class Crowding:
             instance: what is to be placed.
             chunks: where all could be.
         """
-        least = self._least(instance.service, chunks)
-        if least is None or instance.dop <= least.dop:
+        fitting = self._fitting(instance.service, chunks)
+        if not fitting or instance.dop <= fitting[0].dop:
             return 0.0
-        return max(0.0, self._lost_beside_s(instance, chunks) - self._lost_beside_s(least, chunks))
+        lost_s = self._lost_beside_s(instance, chunks)
+        return max(0.0, lost_s - self._lost_beside_s(fitting[0], chunks)) if lost_s else 0.0
 
     def _lost_beside_s(self, instance: Instance, chunks: Chunks) -> float:
+        asked = [service for service, asked_at in self._asked_at.items() if self._now - asked_at < _LATELY]
+        if self._lost_at != (self._residency.layout, asked):
+            self._lost_at = self._residency.layout, asked
+            self._lost_s.clear()
+        if instance not in self._lost_s:
+            self._lost_s[instance] = self._restores_s(instance, asked, chunks)
+        return self._lost_s[instance]
+
+    def _restores_s(self, instance: Instance, asked: Sequence[str], chunks: Chunks) -> float:
         """Return the restores of those in use that do not all fit on the devices if an instance is there.
 
         First come those that can be nowhere else, then this one, then the largest.
         """
         residency = self._residency
         left = [residency.left(device, residency.target) or 0 for device in range(len(residency.target))]
-        sizes = self._in_use(instance, chunks)
+        sizes = self._in_use(instance, asked, chunks)
         lost_s = 0.0
         for one in sorted(sizes, key=lambda i: (i not in residency.fixed, i != instance, -i.dop, -sizes[i], i)):
             if not _put(sizes[one], chunks.of(residency.services[one.service], one.dop), left):
-                lost_s += self._fastest_s(one.service, chunks)
+                fitting = self._fitting(one.service, chunks)
+                lost_s += min([self._restores.expected_s(other) for other in fitting], default=0.0)
         return lost_s
 
-    def _in_use(self, instance: Instance, chunks: Chunks) -> dict[Instance, int]:
+    def _in_use(self, instance: Instance, asked: Sequence[str], chunks: Chunks) -> dict[Instance, int]:
         """Return what is in use once an instance is, with the bytes that each takes of a device."""
         residency = self._residency
         sizes = {copy.instance: residency.gives(copy) for copy in residency.copies.values()}
         sizes[instance] = residency.needs(instance)
         there = {one.service for one in sizes}
-        for service, asked_at in self._asked_at.items():
-            if service not in there and self._now - asked_at < _LATELY:
-                least = self._least(service, chunks)
-                if least is not None:
+        for service in asked:
+            if service not in there:
+                for least in self._fitting(service, chunks)[:1]:
                     sizes[least] = residency.needs(least)
         return sizes
 
-    def _least(self, service: str, chunks: Chunks) -> Instance | None:
-        dop = next(fitting_dops(service, self._residency, chunks), None)
-        return None if dop is None else Instance(service, dop)
-
-    def _fastest_s(self, service: str, chunks: Chunks) -> float:
-        """Return what a restore of a service takes at best; 0 for one that fits nowhere any more."""
-        dops = fitting_dops(service, self._residency, chunks)
-        return min([self._restores.expected_s(Instance(service, dop)) for dop in dops], default=0.0)
+    def _fitting(self, service: str, chunks: Chunks) -> tuple[Instance, ...]:
+        """Return what there can be of a service, at the least dop first."""
+        residency = self._residency
+        if self._declared != residency.declared:
+            self._declared = list(residency.declared)
+            self._instances = {
+                name: tuple([Instance(name, dop) for dop in fitting_dops(name, residency, chunks)])
+                for name in residency.services
+            }
+        return self._instances[service]
 
 
 def _put(size: int, chunks: Sequence[Chunk], left: list[int]) -> bool:
