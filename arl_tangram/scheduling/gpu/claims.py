@@ -10,8 +10,9 @@ idle for it. So it rents and then buys: joins pass it until
 
 Then it claims the chunk that it costs least to wait for, and what has to go there: that drains, and it is placed. What
 can stay beside it is joined as before. It is the rule of the ski rental problem: the time for which it was passed and
-the restores together are at most four times what they would be at best. Calls of running actions pass for longer: they
-are bound for a part of the time (`bars`).
+the restores together are at most four times what they would be at best. One that waits for a seat on what is full does
+so until its claim is due at most. Calls of running actions pass for longer: they are bound for a part of the time
+(`bars`).
 
 A claim binds those who stand behind the one that made it. Who comes before, by priority, say, sits where it likes, so
 that two claims cannot wait for each other. Calls that are barred at a time are bound by other claims, too, for as long

@@ -2,7 +2,7 @@
 
 A service on more devices is faster, and is restored faster. But it may take room that others need: of those in use some
 do not fit beside it that would fit if it was at its least dop, and each of them has to be restored once more. So a
-greater dop pays these restores. In use is what is there, as it is, and what was asked for lately, at its least dop; at
+greater dop pays these restores, each as fast as it can be. In use is what is there, as it is, and what was asked for lately, at its least dop; at
 the beginning, when nobody knows yet what will be asked for, every service. How many fit is found out by putting them
 on empty devices, each where it fits first.
 """

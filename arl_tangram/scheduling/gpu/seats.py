@@ -7,9 +7,10 @@ A `gpu=` body takes a chunk for itself. The rules:
 1. Bytes and compute move at the decision: a promise counts as used (`residency`). The instance that is placed keeps a
    seat for the one who asked, so that it has served that one before it can be evicted.
 2. Of all seats the one is taken where the action is expected to end first, with the seconds added that are expected to
-   be lost by what goes for it (`places`, `victims`, `eviction`). Several that have to be placed share out what nobody
-   uses (`sharing`).
-3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service; which calls of
+   be lost by what goes for it (`places`, `victims`, `eviction`), and by others for the room that it takes (`crowding`).
+   Several that have to be placed share out what nobody uses (`sharing`). Who finds all seats of a service taken waits
+   for one, as long as that is expected to cost no more, and bars only its own service.
+3. Whoever else can neither join nor be placed bars placing for everybody behind it, and its own service; which calls of
    running actions it bars, and when, is not said here. Others go on joining what is there, also what is idle and
    could go for it, until it has waited long enough for that and claims what has to go for it (`claims`).
 4. Where a restore has failed is not tried again for a while, and an action gives up if nowhere is left (`troubles`).
