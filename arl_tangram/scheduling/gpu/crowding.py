@@ -2,9 +2,9 @@
 
 A service on more devices is faster, and is restored faster. But it may take room that others need: of those in use some
 do not fit beside it that would fit if it was at its least dop, and each of them has to be restored once more. So a
-greater dop pays these restores, each as fast as it can be. In use is what is there, as it is, and what was asked for lately, at its least dop; at
-the beginning, when nobody knows yet what will be asked for, every service. How many fit is found out by putting them
-on empty devices, each where it fits first.
+greater dop pays these restores, each as fast as it can be. In use is what is there, as it is, and what was asked for
+lately, at the least dop at which there is room for it; at the beginning, when nobody knows yet what will be asked for,
+every service. How many fit is found out by putting them on empty devices, each where it fits first.
 """
 
 from __future__ import annotations
@@ -78,13 +78,15 @@ class Crowding:
         sizes = self._in_use(instance, asked, chunks)
         lost_s = 0.0
         for one in sorted(sizes, key=lambda i: (i not in residency.fixed, i != instance, -i.dop, -sizes[i], i)):
-            if not _put(sizes[one], chunks.of(residency.services[one.service], one.dop), left):
-                fitting = self._fitting(one.service, chunks)
-                lost_s += min([self._restores.expected_s(other) for other in fitting], default=0.0)
+            fitting = self._fitting(one.service, chunks)
+            is_there = one == instance or one in residency.copies
+            ways = [(one, sizes[one])] if is_there else [(way, residency.needs(way)) for way in fitting]
+            if not any(_put(size, chunks.of(residency.services[way.service], way.dop), left) for way, size in ways):
+                lost_s += min([self._restores.expected_s(way) for way in fitting], default=0.0)
         return lost_s
 
     def _in_use(self, instance: Instance, asked: Sequence[str], chunks: Chunks) -> dict[Instance, int]:
-        """Return what is in use once an instance is, with the bytes that each takes of a device."""
+        """Return what is in use once an instance is, at the least dop if it is not there, with its bytes on a device."""
         residency = self._residency
         sizes = {copy.instance: residency.gives(copy) for copy in residency.copies.values()}
         sizes[instance] = residency.needs(instance)

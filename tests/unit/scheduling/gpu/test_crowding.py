@@ -59,6 +59,11 @@ def test_a_service_that_takes_less_of_each_device_leaves_room_for_others() -> No
     assert pool.price_s("a", 2) == 0.0
 
 
+def test_who_fits_beside_it_on_more_devices_costs_nothing() -> None:
+    pool = Pool(2, service("a", {1: 60, 2: 60}), service("b", {1: 60, 2: 40}))
+    assert pool.price_s("a", 2) == 0.0
+
+
 def test_what_is_there_counts_as_it_is() -> None:
     others = [service(name, {1: 60, 2: 60}) for name in "bc"]
     pool = Pool(4, service("a", {1: 60, 2: 60}), *others)
