@@ -86,7 +86,7 @@ class Crowding:
         return lost_s
 
     def _in_use(self, instance: Instance, asked: Sequence[str], chunks: Chunks) -> dict[Instance, int]:
-        """Return what is in use once an instance is, at the least dop if it is not there, with its bytes on a device."""
+        """Return what is in use beside an instance, at its least dop if it is not there, with its bytes on a device."""
         residency = self._residency
         sizes = {copy.instance: residency.gives(copy) for copy in residency.copies.values()}
         sizes[instance] = residency.needs(instance)
