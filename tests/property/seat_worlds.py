@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 import pytest
 
 from arl_tangram.errors import InfeasibleError
 from arl_tangram.model.gpu import Chunk, Footprint, GpuNode, HostedService, Instance, Seat
 from arl_tangram.scheduling.gpu.chunks import Chunks
-from arl_tangram.scheduling.gpu.eviction import Eviction, Loss
+from arl_tangram.scheduling.gpu.eviction import WINDOW, Eviction, Loss
 from arl_tangram.scheduling.gpu.request import SeatRequest, Wait
 from arl_tangram.scheduling.gpu.seats import Seats
 
@@ -50,6 +51,7 @@ class There:
     """An instance that is somewhere, by the account."""
 
     chunk: Chunk
+    since_s: float
     restoring: bool = True
     seated: set[int] = field(default_factory=set)
 
@@ -90,6 +92,8 @@ class SeatWorld:
         self.spares = eviction is None or eviction.in_seconds
         self.claiming: set[int] = set()
         self.failed_some = False
+        self.until_s: dict[int, float] = {}
+        self.passed_over: set[int] = set()
         self.next_look_s: float | None = None
         self._next_id = 0
 
@@ -145,18 +149,21 @@ class SeatWorld:
             self.evict_for_nobody()
             if seat is not None:
                 assert not (placing_barred and (seat.restores or seat.instance is None)), "placed though that is barred"
+                if seat.instance is not None and seat.restores and request.action_id not in self.passed_over:
+                    least_s = self.expected_s(request, seat)
+                    assert least_s < self.seat_to_come_s(request, upcoming), f"{request} could wait for what is full"
                 self.sit(request, seat)
                 sat.append(request.action_id)
                 continue
             if not placing_barred:
                 spares = self.spares and request.action_id not in self.claiming
-                can_sit = self.can_sit(request, upcoming if spares else ())
-                assert self.failed_some or not can_sit, f"{request} finds nothing, though there is a seat"
+                self.must_wait(request, upcoming, upcoming if spares else ())
                 if self.seats.hopeless(request, self.now):
                     self.gave_up.append(request.action_id)
                     self.forget(request.action_id)
                     continue
                 wait = self.seats.pass_over(request, self.now, upcoming=upcoming)
+                self.passed_over.add(request.action_id)
                 placing_barred = wait.placing
                 self._note(wait)
                 if not wait.placing:  # there is nothing for it now, nor anything to be claimed
@@ -169,6 +176,8 @@ class SeatWorld:
 
     def sit(self, request: SeatRequest, seat: Seat) -> None:
         """An action sits, and what the seat says happens."""
+        self.until_s[request.action_id] = self.now + self.expected_s(request, seat)
+        self.passed_over.discard(request.action_id)
         self.seats.sit(request, seat, self.now)
         assert seat.chunk.size in request.dops
         for instance in seat.evicts:
@@ -181,7 +190,7 @@ class SeatWorld:
             assert seat.instance == Instance(request.service or "", seat.chunk.size)
             if seat.restores:
                 assert seat.instance not in self.there, "restored though it is there"
-                self.there[seat.instance] = There(seat.chunk)
+                self.there[seat.instance] = There(seat.chunk, self.now)
                 self.restores.append(seat.instance)
             assert self.there[seat.instance].chunk == seat.chunk
             self.there[seat.instance].seated.add(request.action_id)
@@ -314,20 +323,23 @@ class SeatWorld:
 
     def is_feasible(self, request: SeatRequest) -> bool:
         """Whether a request could sit if nobody else was there."""
-        for dop in request.dops:
-            for chunk in self.chunks_of(request, dop):
-                if any(self.declared[d] < max(1, sum(self.kept_on(d).values())) for d in chunk.devices):
-                    continue
-                if request.service is None:
-                    return True
-                footprint = dict(self.services[request.service].footprints)[dop]
-                instance = Instance(request.service, dop)
-                if all(
-                    sum(size for i, size in self.kept_on(d).items() if i != instance) + footprint.peak_bytes
-                    <= self.declared[d]
-                    for d in chunk.devices
-                ):
-                    return True
+        return any(self.fits(request, dop) for dop in request.dops)
+
+    def fits(self, request: SeatRequest, dop: int) -> bool:
+        """Whether a request could sit at this dop if nobody else was there."""
+        for chunk in self.chunks_of(request, dop):
+            if any(self.declared[d] < max(1, sum(self.kept_on(d).values())) for d in chunk.devices):
+                continue
+            if request.service is None:
+                return True
+            footprint = dict(self.services[request.service].footprints)[dop]
+            instance = Instance(request.service, dop)
+            if all(
+                sum(size for i, size in self.kept_on(d).items() if i != instance) + footprint.peak_bytes
+                <= self.declared[d]
+                for d in chunk.devices
+            ):
+                return True
         return False
 
     def upcoming(self, position: int, together: int) -> list[str]:
@@ -343,26 +355,63 @@ class SeatWorld:
 
     def can_sit(self, request: SeatRequest, spared: Collection[str] = ()) -> bool:
         """Whether there is a seat, if restores never fail, and what is idle of some services stays; by trying all."""
+        return self.least_s(request, spared) < inf
+
+    def least_s(self, request: SeatRequest, spared: Collection[str] = ()) -> float:
+        """Return the least that a seat can be expected to cost, at most; infinite if there is none, by trying all.
+
+        What goes for it is worth a restore at most. Of what others lose by the room that it takes no more is known than
+        that it is nothing at the least dop, and a restore of each of them at most.
+        """
         held = [device for chunk in self.holding.values() for device in chunk.devices]
-        short = [d for d in range(len(self.capacity)) if self.promised(d) > self.capacity[d] or not self.capacity[d]]
         if request.service is None:  # something is there that does not go
             held += [d for d, declared in enumerate(self.declared) if self.capacity[d] < declared]
-        for dop in request.dops:
+        least_s = inf
+        for dop, expected_s in zip(request.dops, request.expected_s, strict=True):
             instance = Instance(request.service or "", dop)
             if instance in self.there:
                 there = self.there[instance]
-                full = len(there.seated) >= self.services[instance.service].max_concurrency
-                busy = self._busy(instance, there.chunk)
-                if not full and not busy and not set(short) & set(there.chunk.devices):
-                    return True
-                if there.seated or there.restoring or not busy:
+                if self._is_open(instance) and len(there.seated) < self.services[instance.service].max_concurrency:
+                    least_s = min(least_s, expected_s)
+                if there.seated or there.restoring or not self._busy(instance, there.chunk):
                     continue  # else it can move
             for chunk in self.chunks_of(request, dop):
-                if any(d in held or d in short for d in chunk.devices):
+                if any(d in held or self._is_short(d) for d in chunk.devices):
                     continue
                 if self._could_be(request, instance, chunk, spared):
-                    return True
-        return False
+                    least_s = min(least_s, expected_s + self._most_lost_s(request, instance, chunk))
+        return least_s
+
+    def seat_to_come_s(self, request: SeatRequest, upcoming: Sequence[str]) -> float:
+        """Return what it is expected to cost to wait for a seat of an instance that is full; infinite if none is."""
+        least_s = inf
+        for dop, expected_s in zip(request.dops, request.expected_s, strict=True):
+            there = self.there.get(Instance(request.service or "", dop))
+            if there is None or not self._is_open(Instance(request.service or "", dop)):
+                continue
+            places = self.services[request.service or ""].max_concurrency
+            left_s = [abs(self.until_s[i] - self.now) for i in there.seated if i not in request.callers]
+            if left_s and len(there.seated) == places:
+                behind = list(upcoming)[:WINDOW].count(request.service or "")
+                least_s = min(least_s, min(left_s) + expected_s + expected_s * behind / places)
+        return least_s
+
+    def must_wait(self, request: SeatRequest, upcoming: Sequence[str], spared: Collection[str]) -> None:
+        """Nothing was found: no seat is there, or one to come on what is full costs no more than any."""
+        least_s = self.least_s(request, spared)
+        content = self.seat_to_come_s(request, upcoming) <= least_s + 1e-6
+        assert self.failed_some or least_s == inf or content, f"{request} finds nothing, though there is a seat"
+
+    def expected_s(self, request: SeatRequest, seat: Seat) -> float:
+        """Return for how long an action is expected to have a seat, what is left of a restore included."""
+        expected_s = request.expected_s[request.dops.index(seat.chunk.size)]
+        if seat.instance is None:
+            return expected_s
+        restore_s = self.seats.restore_s(seat.instance)
+        if seat.restores:
+            return expected_s + restore_s
+        there = self.there[seat.instance]
+        return expected_s + (max(0.0, there.since_s + restore_s - self.now) if there.restoring else 0.0)
 
     def check(self) -> None:
         """Hold what `Seats` says against the account, and the account against what must never be."""
@@ -416,7 +465,7 @@ class SeatWorld:
             self.sit(request, seat)
         if len(found) < len(requests):
             behind = [r.service for r in requests[len(found) + 1 :] if r.service is not None] + upcoming
-            assert self.failed_some or not self.can_sit(requests[len(found)], behind if self.spares else ())
+            self.must_wait(requests[len(found)], behind, behind if self.spares else ())
         return [request.action_id for request in requests[: len(found)]]
 
     def _note(self, wait: Wait) -> None:
@@ -432,6 +481,26 @@ class SeatWorld:
         assert set(seated) == self.there.pop(instance).seated
         for action_id in seated:
             del self.seated[action_id]
+
+    def _is_short(self, device: int) -> bool:
+        return self.promised(device) > self.capacity[device] or not self.capacity[device]
+
+    def _is_open(self, instance: Instance) -> bool:
+        """Whether somebody could sit on an instance that is there, if it has a place."""
+        chunk = self.there[instance].chunk
+        return not self._busy(instance, chunk) and not any(self._is_short(device) for device in chunk.devices)
+
+    def _most_lost_s(self, request: SeatRequest, instance: Instance, chunk: Chunk) -> float:
+        """Return the most that it can cost to place an instance, or a body, besides the time that an action takes."""
+        going = {i for d in chunk.devices for i, there in self.on(d) if not there.seated and i != instance}
+        lost_s = sum(self.seats.restore_s(other) for other in going)
+        if request.service is None:
+            return lost_s
+        least = next(dop for dop in self.services[request.service].dops if self.fits(request, dop))
+        if instance.dop > least:
+            others = [Instance(name, dop) for name, service in self.services.items() for dop in service.dops]
+            lost_s += sum(self.seats.restore_s(other) for other in others)
+        return lost_s + self.seats.restore_s(instance)
 
     def _busy(self, instance: Instance, chunk: Chunk) -> bool:
         """Whether others compute there who cannot beside it, or it beside them."""

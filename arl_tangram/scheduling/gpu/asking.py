@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 
 from arl_tangram.model.gpu import Chunk, Seat
 from arl_tangram.scheduling.gpu.claims import Claim, Claims
@@ -17,7 +18,7 @@ class Asking:
     """Those who ask in one pool.
 
     Who has found nothing finds nothing again, without a search, until something has changed; but for one that spares
-    something, which depends on time.
+    something, or could wait for a seat on what is full, which depends on time.
 
     Args:
         places: where seats could be.
@@ -48,9 +49,18 @@ class Asking:
         elif asked in self._nothing:
             return None
         seat = self._best(request, now_s, upcoming, may_place=may_place, closed=tuple(claims.values()))
-        if seat is None and lasts and not (may_place and self.spared(request, now_s, upcoming)):
+        if may_place and seat is None:
+            lasts &= self.seat_to_come_s(request, now_s, upcoming) == inf
+            lasts = lasts and not self.spared(request, now_s, upcoming)
+        if seat is None and lasts:
             self._nothing.add(asked)
         return seat
+
+    def seat_to_come_s(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> float:
+        """Return what it costs to wait for a seat on what is full; infinite for who has waited long enough."""
+        if self._claims.is_due(request.action_id, now_s):
+            return inf
+        return self._places.seat_to_come_s(request, now_s, upcoming)
 
     def spared(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> list[Copy]:
         """Return what an action leaves to those behind it."""
@@ -71,7 +81,8 @@ class Asking:
                 if seat is None:
                     break
                 shares.pop(position, None)
-                self._residency.sit(request.action_id, seat, now_s, now_s)
+                until_s = now_s + self._places.expected_s(request, seat, now_s)
+                self._residency.sit(request.action_id, seat, now_s, until_s)
                 seats.append(seat)
         finally:
             for request in reversed(requests[: len(seats)]):
@@ -105,12 +116,11 @@ class Asking:
     ) -> Seat | None:
         joining = self._places.join(request, now_s, closed)
         if may_place:
-            wishes = self._places.wishes(request, now_s, allowed=allowed)
-            if joining is not None:
-                wishes = [wish for wish in wishes if wish.cost_s < joining.cost_s]
+            most_s = self.seat_to_come_s(request, now_s, upcoming) if joining is None else joining.cost_s
+            wishes = self._places.wishes(request, now_s, allowed=allowed, below_s=most_s)
             spared = [copy.instance for copy in self.spared(request, now_s, upcoming)] if wishes else []
             placing = self._places.place(wishes, upcoming, spared)
-            if placing is not None and (joining is None or placing.cost_s < joining.cost_s):
+            if placing is not None and placing.cost_s < most_s:
                 return placing.seat
         return None if joining is None else joining.seat
 

@@ -10,8 +10,9 @@ idle for it. So it rents and then buys: joins pass it until
 
 Then it claims the chunk that it costs least to wait for, and what has to go there: that drains, and it is placed. What
 can stay beside it is joined as before. It is the rule of the ski rental problem: the time for which it was passed and
-the restores together are at most four times what they would be at best. Calls of running actions pass for longer: they
-are bound for a part of the time (`bars`).
+the restores together are at most four times what they would be at best. One that waits for a seat on what is full does
+so until its claim is due at most. Calls of running actions pass for longer: they are bound for a part of the time
+(`bars`).
 
 A claim binds those who stand behind the one that made it. Who comes before, by priority, say, sits where it likes, so
 that two claims cannot wait for each other. Calls that are barred at a time are bound by other claims, too, for as long
@@ -61,17 +62,19 @@ class _Waiter:
         request: what it asks for.
         at_s: when it claims something.
         claim: what it has claimed.
+        cost_s: what the best place cost that it could have had once others had risen, when it began to wait.
         has_goal: whether there is anything that it could claim.
         passed: how many have passed it.
         spared: what it has spared, with the count of its uses then, and the time.
     """
 
-    __slots__ = ("at_s", "claim", "has_goal", "passed", "request", "spared")
+    __slots__ = ("at_s", "claim", "cost_s", "has_goal", "passed", "request", "spared")
 
     def __init__(self, request: SeatRequest, at_s: float) -> None:
         self.request = request
         self.at_s = at_s
         self.claim: Claim | None = None
+        self.cost_s = inf
         self.has_goal = True
         self.passed = 0
         self.spared: dict[Instance, tuple[int, float]] = {}
@@ -91,11 +94,12 @@ class Claims:
         waiter = self._waiters.get(action_id)
         return waiter is not None and waiter.has_goal
 
-    def wait(self, request: SeatRequest, restores_s: float, now_s: float) -> None:
+    def wait(self, request: SeatRequest, cost_s: float, restores_s: float, now_s: float) -> None:
         """An action begins to wait, or goes on: then as one that has waited since it began.
 
         Args:
             request: what it asks for.
+            cost_s: what the best place costs that it could have once others have risen.
             restores_s: the restores that it costs to place it: its own, and those of what goes.
             now_s: the time.
         """
@@ -103,6 +107,7 @@ class Claims:
         if waiter is None:
             waiter = self._waiters[request.action_id] = _Waiter(request, now_s + _PATIENCE * restores_s)
         waiter.has_goal = True
+        waiter.cost_s = cost_s
         self._due_s = min(self._due_s, waiter.at_s)
 
     def pause(self, action_id: int) -> bool:
@@ -118,10 +123,19 @@ class Claims:
         waiter = self._waiters.pop(action_id, None)
         return waiter is not None and waiter.claim is not None
 
+    def is_due(self, action_id: int, now_s: float) -> bool:
+        """Whether an action has waited long enough to claim something."""
+        waiter = self._waiters.get(action_id)
+        return waiter is not None and now_s >= waiter.at_s
+
     def claim_at_s(self, action_id: int) -> float | None:
         """When an action will claim a chunk; None if it has."""
         waiter = self._waiters[action_id]
         return waiter.at_s if waiter.claim is None else None
+
+    def cost_s(self, action_id: int) -> float:
+        """What the best place cost that an action could have had once others had risen, when it began to wait."""
+        return self._waiters[action_id].cost_s
 
     def passed(self, joined: SeatRequest, now_s: float) -> None:
         """An action has joined what is there."""

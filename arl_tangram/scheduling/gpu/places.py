@@ -1,17 +1,20 @@
 """Where an action can sit now: on an instance that is there, or on one that is placed for it.
 
 What a seat costs is the expected duration at its dop, what is left of the restore or the whole of it, and the seconds
-that are expected to be lost by what goes for it. The least is taken, and of equal ones a join.
+that are expected to be lost by what goes for it, or by others for the room that it takes (`crowding`). The least is
+taken, and of equal ones a join. Where all seats of a service are taken, to wait for one may cost less than to place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from arl_tangram.model.gpu import Chunk, GpuNode, Instance, Seat
 from arl_tangram.scheduling.gpu.chunks import Chunks
 from arl_tangram.scheduling.gpu.claims import Claim
+from arl_tangram.scheduling.gpu.crowding import Crowding
 from arl_tangram.scheduling.gpu.eviction import WINDOW, Eviction
 from arl_tangram.scheduling.gpu.request import SeatRequest
 from arl_tangram.scheduling.gpu.residency import Copy, Residency, bits_of
@@ -40,6 +43,7 @@ class Places:
 
     Attributes:
         chunks: those of the nodes.
+        crowding: what it costs others to take more devices.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Places:
         self._restores = restores
         self._eviction = eviction
         self._troubles = troubles
+        self.crowding = Crowding(residency, restores)
 
     def search(self, upcoming: Sequence[str], spared: Collection[Instance] = ()) -> PlaceSearch:
         """Return what looks for room in what there is now."""
@@ -84,7 +89,7 @@ class Places:
             if len(copy.sitting) >= copy.places:
                 continue
             is_leaving = any(claim.closes(copy) for claim in closed)
-            is_leaving |= any(self._residency.short(device) for device in copy.chunk.devices)
+            is_leaving |= self._is_short(copy.chunk)
             if is_leaving and not copy.is_used_by(request.callers):  # it cannot go before they have risen
                 continue
             if self._residency.disturbed(copy.instance, copy.chunk):
@@ -93,6 +98,28 @@ class Places:
             if best is None or cost_s < best.cost_s:
                 best = Offer(cost_s, Seat(copy.chunk, copy.instance))
         return best
+
+    def seat_to_come_s(self, request: SeatRequest, now_s: float, upcoming: Sequence[str]) -> float:
+        """Return what it is expected to cost to wait for a seat on an instance that is full; infinite if none is.
+
+        What lasts longer than was expected is expected to last as long again. Of those who wait behind it for the same
+        service, the wait of the last counts: where many do, another instance is worth more.
+
+        Args:
+            request: who asks.
+            now_s: the time.
+            upcoming: the services of those who wait behind it, in order.
+        """
+        least_s = inf
+        for copy, expected_s in self.copies(request):
+            left_s = [abs(until_s - now_s) for who, until_s in copy.sitting.items() if who not in request.callers]
+            if len(copy.sitting) < copy.places or not left_s:
+                continue
+            if self._residency.disturbed(copy.instance, copy.chunk) or self._is_short(copy.chunk):
+                continue
+            behind = sum([1 for service in upcoming[:WINDOW] if service == request.service])
+            least_s = min(least_s, min(left_s) + expected_s * behind / copy.places + expected_s)
+        return least_s
 
     def place(self, wishes: Sequence[Wish], upcoming: Sequence[str], spared: Collection[Instance]) -> Offer | None:
         """Return the best seat on what could be placed now, while these stay."""
@@ -105,7 +132,12 @@ class Places:
         return Offer(placing.cost_s, Seat(placing.chunk, instance, instance is not None, evicts))
 
     def wishes(
-        self, request: SeatRequest, now_s: float, *, allowed: Callable[[Chunk], bool] | None = None
+        self,
+        request: SeatRequest,
+        now_s: float,
+        *,
+        allowed: Callable[[Chunk], bool] | None = None,
+        below_s: float = inf,
     ) -> list[Wish]:
         """Return what could be placed for an action, as far as it needs nothing but bytes.
 
@@ -113,10 +145,11 @@ class Places:
             request: who asks.
             now_s: the time.
             allowed: whether it may have a chunk.
+            below_s: what costs as much or more is of no use.
         """
         wishes: list[Wish] = []
         barred = self._barred(request)
-        for instance, chunks, cost_s in self.placeable(request):
+        for instance, chunks, cost_s in self.placeable(request, below_s=below_s):
             free = [c for c in chunks if not barred & bits_of(c) and (allowed is None or allowed(c))]
             if instance is not None and self._troubles.any(now_s):
                 free = [c for c in free if not self.is_bad(instance, c, now_s)]
@@ -164,6 +197,16 @@ class Places:
             return 0.0
         return max(0.0, copy.since_s + self._restores.expected_s(copy.instance) - now_s)
 
+    def expected_s(self, request: SeatRequest, seat: Seat, now_s: float) -> float:
+        """Return how long an action will have a seat, what is left of a restore included."""
+        expected_s = request.expected_s[request.dops.index(seat.chunk.size)]
+        if seat.instance is None:
+            return expected_s
+        if seat.restores:
+            return expected_s + self._restores.expected_s(seat.instance)
+        copy = self._residency.copies.get(seat.instance)
+        return expected_s if copy is None else expected_s + self.left_of_restore_s(copy, now_s)
+
     def copies(self, request: SeatRequest) -> Iterator[tuple[Copy, float]]:
         """Yield the instances that are there, with what the action is expected to take on each."""
         if request.service is not None:
@@ -173,15 +216,18 @@ class Places:
                     yield copy, expected_s
 
     def placeable(
-        self, request: SeatRequest, kept: Collection[int] | None = None
+        self, request: SeatRequest, kept: Collection[int] | None = None, *, below_s: float = inf
     ) -> Iterator[tuple[Instance | None, Sequence[Chunk], float]]:
-        """Yield what could be placed: the instance, where, and what the action is expected to take, restore included.
+        """Yield what could be placed: the instance, where, and what that costs but for what goes.
+
+        It is what the action is expected to take, the restore, and what others lose by the room that it takes.
 
         What is there is placed once more, elsewhere, if it is idle and others keep it from computing where it is.
 
         Args:
             request: who asks.
             kept: if given, only these count as using anything, and what they do not use can be placed once more.
+            below_s: a service that costs as much or more is left out.
         """
         for dop, expected_s in zip(request.dops, request.expected_s, strict=True):
             if request.service is None:
@@ -194,8 +240,14 @@ class Places:
                 chunks = [chunk for chunk in chunks if chunk != copy.chunk] if self._is_stuck(copy) else []
             elif copy is not None and copy.is_used_by(kept or ()):
                 chunks = []
-            if chunks:
-                yield instance, chunks, expected_s + self._restores.expected_s(instance)
+            cost_s = expected_s + self._restores.expected_s(instance)
+            if chunks and cost_s < below_s:
+                cost_s += self.crowding.price_s(instance, self.chunks)
+                if cost_s < below_s:
+                    yield instance, chunks, cost_s
+
+    def _is_short(self, chunk: Chunk) -> bool:
+        return any(self._residency.short(device) for device in chunk.devices)
 
     def _is_stuck(self, copy: Copy) -> bool:
         """Whether an instance is idle and cannot be used where it is."""

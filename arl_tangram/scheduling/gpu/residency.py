@@ -115,6 +115,7 @@ class Residency:
         sittings: who sits, by action.
         holders: for each device that is held, by whom and until when that one is expected to have it.
         version: grows with every change.
+        layout: grows with every change of what is where, and of the bytes that there are.
     """
 
     def __init__(self, services: Sequence[HostedService]) -> None:
@@ -132,6 +133,7 @@ class Residency:
         self.sittings: dict[int, Sitting] = {}
         self.holders: dict[int, tuple[int, float]] = {}
         self.version = 0
+        self.layout = 0
 
     # Devices.
 
@@ -146,11 +148,13 @@ class Residency:
             self.used.append(sum(left))
             self._on.append({})
         self.version += 1
+        self.layout += 1
 
     def declare(self, device: int, capacity: int) -> None:
         """A device is to have so many bytes for services from now on; none: it goes away."""
         self.declared[device] = self.target[device] = capacity
         self.version += 1
+        self.layout += 1
 
     def resize(self, device: int, capacity: int) -> None:
         """A device is to have so many bytes for services for the moment; more than were declared are here to stay.
@@ -162,6 +166,7 @@ class Residency:
         self.target[device] = capacity
         self.declared[device] = max(capacity, self.declared[device])
         self.version += 1
+        self.layout += 1
 
     def room(self, device: int) -> int:
         """Bytes of a device that can be promised; below 0 if it is to have less than is used."""
@@ -271,6 +276,7 @@ class Residency:
         self._take(copy.chunk, copy.footprint.resident_bytes - copy.footprint.peak_bytes)
         copy.restoring = False
         self.version += 1
+        self.layout += 1
 
     def evict(self, copy: Copy) -> None:
         """An idle instance goes for nobody in particular."""
@@ -325,12 +331,14 @@ class Residency:
         self._put(copy)
 
     def _put(self, copy: Copy) -> None:
+        self.layout += 1
         self._take(copy.chunk, self.gives(copy))
         self.copies[copy.instance] = copy
         for device in copy.chunk.devices:
             self._on[device][copy.instance] = copy
 
     def _remove(self, copy: Copy) -> Copy:
+        self.layout += 1
         self._take(copy.chunk, -self.gives(copy))
         del self.copies[copy.instance]
         for device in copy.chunk.devices:

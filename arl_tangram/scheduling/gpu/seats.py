@@ -7,9 +7,10 @@ A `gpu=` body takes a chunk for itself. The rules:
 1. Bytes and compute move at the decision: a promise counts as used (`residency`). The instance that is placed keeps a
    seat for the one who asked, so that it has served that one before it can be evicted.
 2. Of all seats the one is taken where the action is expected to end first, with the seconds added that are expected to
-   be lost by what goes for it (`places`, `victims`, `eviction`). Several that have to be placed share out what nobody
-   uses (`sharing`).
-3. Whoever can neither join nor be placed bars placing for everybody behind it, and its own service; which calls of
+   be lost by what goes for it (`places`, `victims`, `eviction`), and by others for the room that it takes (`crowding`).
+   Several that have to be placed share out what nobody uses (`sharing`). Who finds all seats of a service taken waits
+   for one, as long as that is expected to cost no more, and bars only its own service.
+3. Whoever else can neither join nor be placed bars placing for everybody behind it, and its own service; which calls of
    running actions it bars, and when, is not said here. Others go on joining what is there, also what is idle and
    could go for it, until it has waited long enough for that and claims what has to go for it (`claims`).
 4. Where a restore has failed is not tried again for a while, and an action gives up if nowhere is left (`troubles`).
@@ -126,14 +127,18 @@ class Seats:
                     self._residency.version += 1
                 return Wait(False, self._places.bad_until_s(request, now_s))
             if action_id not in self._claims:
-                self._claims.wait(request, goal.restores_s, now_s)
+                self._claims.wait(request, goal.cost_s, goal.restores_s, now_s)
         self._claim_what_is_due(now_s, upcoming)
         if action_id not in self._claims:
             return Wait(True, self._places.bad_until_s(request, now_s))
+        claim_at_s = self._claims.claim_at_s(action_id)
+        content_s = self._claims.cost_s(action_id) - self._asking.seat_to_come_s(request, now_s, upcoming)
+        if content_s >= 0 and claim_at_s is not None:
+            return Wait(False, min(now_s + content_s, claim_at_s))
         if spared := self._asking.spared(request, now_s, upcoming):
             self._claims.spare(action_id, spared, now_s)
             return Wait(True, now_s + _MOMENT_S)
-        times = (self._claims.claim_at_s(action_id), self._places.bad_until_s(request, now_s))
+        times = (claim_at_s, self._places.bad_until_s(request, now_s))
         return Wait(True, min([at_s for at_s in times if at_s is not None], default=None))
 
     def hopeless(self, request: SeatRequest, now_s: float) -> bool:
@@ -153,8 +158,8 @@ class Seats:
         Raises:
             ValueError: that seat is not there.
         """
-        expected_s = self._expected_s(request, seat)
-        gone = self._residency.sit(request.action_id, seat, now_s, now_s + expected_s)
+        until_s = now_s + self._places.expected_s(request, seat, now_s)
+        gone = self._residency.sit(request.action_id, seat, now_s, until_s)
         self._forget_claim(request.action_id)
         for victim in gone:
             self._eviction.evicted(victim.instance)
@@ -162,6 +167,7 @@ class Seats:
             self._claims.renew(seat.chunk)
         if seat.instance is None:
             return
+        self._places.crowding.asked(seat.instance.service)
         copy = self._residency.copies[seat.instance]
         copy.uses += 1
         self._eviction.used(resident(copy, self._residency, self._restores))
@@ -315,13 +321,6 @@ class Seats:
     def _forget_claim(self, action_id: int) -> None:
         if self._claims.forget(action_id):
             self._residency.version += 1
-
-    def _expected_s(self, request: SeatRequest, seat: Seat) -> float:
-        """Return how long an action will have a seat, what is left of a restore included."""
-        expected_s = request.expected_s[request.dops.index(seat.chunk.size)]
-        if seat.restores and seat.instance is not None:
-            expected_s += self._restores.expected_s(seat.instance)
-        return expected_s
 
     def _end(self, copy: Copy) -> tuple[int, ...]:
         """An instance is gone, with all seats on it."""

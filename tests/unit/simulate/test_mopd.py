@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from arl_tangram.errors import ConfigurationError
+from arl_tangram.model.events import ServiceRestored
 from arl_tangram.model.quantities import GIB
+from arl_tangram.model.topology import Topology
+from arl_tangram.scheduling.policies import elastic
+from arl_tangram.simulate.baselines import static_services
 from arl_tangram.simulate.calls import Call, Workload
+from arl_tangram.simulate.engine import simulate
+from arl_tangram.simulate.gpus import Gpus
 from arl_tangram.simulate.workloads import Mopd, Testbed, mopd_rollouts
 
 
@@ -68,6 +74,16 @@ def test_teachers_fit_on_their_gpus_on_no_fewer_and_in_the_memory_of_a_machine()
     assert len(teachers) * Mopd().weights_gib < machines.host_gib
     assert Mopd().weights_gib * GIB == pytest.approx(309e9, rel=0.001)
     assert sum(len(node.devices) for node in machines.devices()) == 40
+
+
+def test_teachers_that_all_fit_are_restored_once_each_though_they_are_faster_on_more_gpus() -> None:
+    mopd = Mopd(rollouts=512)
+    gpus = Gpus(Testbed().devices(), mopd.services())
+    workload = mopd_rollouts(mopd, seed=1)
+    swapped = simulate(workload, Topology([]), elastic(), gpus=gpus, record=True)
+    assert sum(isinstance(event, ServiceRestored) for event in swapped.events) <= 10
+    static = simulate(workload, Topology([]), elastic(), gpus=static_services(gpus))
+    assert swapped.mean_act_s < 1.25 * static.mean_act_s
 
 
 def test_a_seed_draws_the_same_batch(batch: Workload) -> None:

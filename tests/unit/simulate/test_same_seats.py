@@ -56,7 +56,7 @@ def test_the_same_seats_on_any_workload(seed: int, gpus: int, eviction: Eviction
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
 def test_what_is_compared_has_restores_and_evictions(eviction: EvictionPolicy) -> None:
-    runtime, engine = both(7, 4, eviction, "fcfs")
+    runtime, engine = both(24, 4, eviction, "fcfs")
     assert runtime == engine
     kinds = Counter(type(event).__name__ for event in engine)
     assert kinds["ServiceRestored"] >= 15

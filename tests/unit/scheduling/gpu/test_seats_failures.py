@@ -62,7 +62,7 @@ def test_who_has_failed_gives_up_where_nothing_fits_any_more() -> None:
 
 def test_who_can_wait_for_what_is_there_does_not_give_up() -> None:
     world = world_of(service_of("a", 30, dops=(1, 2)), devices=2)
-    user = sits(world, "a", (2,), (1.0,))
+    user = sits(world, "a", (2,), (100.0,))
     asked = world.ask("a")
     for _ in range(2):
         assert world.decide() == [asked]
