@@ -33,11 +33,13 @@ from arl_tangram.model.events import (
 )
 from arl_tangram.model.gpu import Chunk, Instance, Seat, SeatNeed
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
-from arl_tangram.model.topology import Dimension, Topology
-from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
+from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.topology import CPU, MEMORY, Dimension, Topology, resource_of
+from arl_tangram.trace.format import FIELDS, FORMAT, VERSION, Footer, Header
 
 _REMEMBERED_DEMANDS = 1024
 _LARGEST_INTEGER = (1 << 63) - 1
+_SCALES = {CPU: MILLI, MEMORY: GIB}
 
 
 class _Fields:
@@ -77,6 +79,14 @@ class _Fields:
         """Whether a field is there."""
         return key in self._object
 
+    def are_among(self, known: frozenset[str]) -> bool:
+        """Whether there are no other fields than these."""
+        return self._object.keys() <= known
+
+    def besides(self, known: frozenset[str]) -> dict[str, None]:
+        """Return the fields that are not among these."""
+        return {key: None for key in self._object if key not in known}
+
     def is_true(self, key: str) -> bool:
         """Whether a field is there and true."""
         return self._object.get(key) is True
@@ -109,9 +119,13 @@ def parse(line: bytes) -> object:
         TraceFormatError: it is not JSON.
     """
     try:
-        return json.loads(line)
+        return json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise TraceFormatError(f"not JSON: {error}") from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def read_header(value: object) -> Header:
@@ -131,17 +145,34 @@ def read_header(value: object) -> Header:
         policy=fields.text("policy"),
         clock=fields.text("clock"),
         created_unix_s=fields.number("created_unix_s"),
-        topology=Topology(_dimension(_Fields(item)) for item in fields.items("dimensions")),
+        topology=Topology(_dimensions(fields)),
         version=version,
     )
 
 
+def _dimensions(fields: _Fields) -> Iterable[Dimension]:
+    """Return the dimensions of a header, each of which is there once."""
+    found: dict[str, Dimension] = {}
+    for item in fields.items("dimensions"):
+        dimension = _dimension(_Fields(item))
+        if dimension.name in found:
+            raise TraceFormatError(f"the dimension {_shown(dimension.name)} is there twice")
+        found[dimension.name] = dimension
+    return found.values()
+
+
 def _dimension(fields: _Fields) -> Dimension:
-    scale = fields.integer("scale")
+    name, scale, capacity = fields.text("name"), fields.integer("scale"), fields.integer("capacity")
     if scale < 1:
         _refuse("scale", "an integer from 1", scale)
+    if (usual := _SCALES.get(resource_of(name) or "", scale)) != scale:
+        _refuse("scale", f"{usual} for {name}", scale)
+    if capacity < 0:
+        _refuse("capacity", "an integer from 0", capacity)
     window_s = math.inf if fields.is_true("total") else fields.number_or_none("window_s")
-    return Dimension(fields.text("name"), fields.integer("capacity"), scale, window_s)
+    if window_s is not None and not window_s > 0:
+        _refuse("window_s", "seconds above 0", window_s)
+    return Dimension(name, capacity, scale, window_s)
 
 
 class EventDecoder:
@@ -156,6 +187,7 @@ class EventDecoder:
         self._topology = topology
         self._version = version
         self._nodes = {node.name: number for number, node in enumerate(topology.nodes)}
+        self.unknown: dict[str, None] = {}  # fields that are on lines and that no version has, in their order
         self._waiting: dict[int, PendingAction] = {}
         self._demands: dict[Demand, Demand] = {}
         self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
@@ -206,6 +238,8 @@ class EventDecoder:
         reader = self._readers.get(kind)
         if reader is None:
             raise TraceFormatError(f"unknown type {_shown(kind)}; there are {', '.join(self._readers)}")
+        if not fields.are_among(FIELDS[kind]):
+            self.unknown |= fields.besides(FIELDS[kind])
         return reader(fields)
 
     def _submitted(self, fields: _Fields) -> ActionSubmitted:
@@ -397,7 +431,8 @@ def _integer(key: str, value: object, expected: str = "an integer of 64 bits") -
 def _number(key: str, value: object) -> float:
     if value is None:
         return math.nan
-    return value if isinstance(value, float) else float(_integer(key, value, "a number"))
+    number = value if isinstance(value, float) else float(_integer(key, value, "a number"))
+    return number if math.isfinite(number) else _refuse(key, "a finite number", value)
 
 
 def _refuse(key: str, expected: str, value: object) -> NoReturn:
