@@ -2,9 +2,9 @@
 
 Two kinds of files, told apart by their columns. A file of calls has `traj`, `start_s` (from the beginning of the
 trajectory) and `dur_s`; a file of trajectories has `traj` and `span_s` (how long the whole of it took). Both may have
-`group`, and calls may have `tool`; other columns are not looked at. In a file of JSON lines each line is an object with
-such fields, of a call or of a trajectory; a field that is null or left out is an empty one. Files that are compressed
-by gzip are read as they are.
+`group`, and calls may have `tool`; other columns are not looked at, and named. In a file of JSON lines each line is an
+object with such fields, of a call or of a trajectory; a field that is null or left out is an empty one. Files that are
+compressed by gzip are read as they are.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from arl_tangram.errors import TangramError
+from arl_tangram.trace.tally import LONGEST_S
 
 TRAJECTORY, GROUP, TOOL = "traj", "group", "tool"
 START, DURATION, SPAN = "start_s", "dur_s", "span_s"
 CALL_COLUMNS = (TRAJECTORY, START, DURATION)
 TRAJECTORY_COLUMNS = (TRAJECTORY, SPAN)
 
-_COLUMNS = (TRAJECTORY, GROUP, TOOL, START, DURATION, SPAN)
+_OF_CALLS = frozenset((*CALL_COLUMNS, GROUP, TOOL))
+_OF_TRAJECTORIES = frozenset((*TRAJECTORY_COLUMNS, GROUP))
 _GZIP = b"\x1f\x8b"
+_MOST_SHOWN = 80
 
 
 class RecordingError(TangramError, ValueError):
@@ -74,11 +77,14 @@ def read(paths: Sequence[Path]) -> list[Recorded]:
             do not have.
         OSError: a file cannot be read.
     """
-    return read_with_columns(paths)[0]
+    return read_with_notes(paths)[0]
 
 
-def read_with_columns(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]:
-    """Read trajectories as `read` does; return the columns besides that nothing here looks at."""
+def read_with_notes(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]:
+    """Read trajectories as `read` does; say what of the files is not looked at, or may not be whole."""
+    for number, path in enumerate(paths):
+        if any(path.samefile(other) for other in paths[:number]):
+            raise RecordingError(f"{path} is given twice: its calls would be made twice")
     tables = [table for path in paths for table in _Table.read(path)]
     known: dict[tuple[str, str], Recorded] = {}
     for table in tables:
@@ -90,8 +96,15 @@ def read_with_columns(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]
         raise RecordingError(f"no file of calls among {', '.join(map(str, paths))}: none has {_and(CALL_COLUMNS)}")
     for table in calls:
         _add_calls(table, known, listed=listed)
-    unknown = {column: None for table in tables for column in table.columns if column not in _COLUMNS}
-    return list(known.values()), list(unknown)
+    unknown = {column: None for table in tables for column in table.columns if column not in table.known}
+    notes = [
+        f"The last line of {table.path} has no line break: if it was cut off, its last field is wrong."
+        for table in tables
+        if not table.ends
+    ]
+    if unknown:
+        notes.append(f"Columns that are not looked at: {', '.join(unknown)}.")
+    return list(known.values()), notes
 
 
 def of_group(recorded: Iterable[Recorded], group: str | None) -> list[Recorded]:
@@ -113,18 +126,24 @@ def of_group(recorded: Iterable[Recorded], group: str | None) -> list[Recorded]:
 class _Table:
     """The rows of a file, each with the line where it ends."""
 
-    def __init__(self, path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Mapping[str, str]]]) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Mapping[str, str]]], *, ends: bool = True
+    ) -> None:
+        self.path = path
+        self.ends = ends
         self.columns = columns
         self.rows = rows
         self.has_tools = TOOL in columns
-        self.is_of_trajectories = START not in columns
+        self.is_of_trajectories = not set(CALL_COLUMNS) <= set(columns)
+        self.known = _OF_TRAJECTORIES if self.is_of_trajectories else _OF_CALLS
 
     @staticmethod
     def read(path: Path) -> list[_Table]:
         """Read a file of either kind; one of JSON lines may be of both."""
         text = _text(path)
-        if text.lstrip().startswith("{"):
+        if not text.strip():
+            raise RecordingError(f"{path} is empty")
+        if text.lstrip().startswith(("{", "[")):
             return _tables_of_json(path, text)
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         try:
@@ -140,11 +159,11 @@ class _Table:
         for line, row in rows:
             if None in row or None in row.values():
                 raise RecordingError(f"{path}, line {line}: it does not have the {len(columns)} fields of line 1")
-        return [_Table(path, columns, rows)]
+        return [_Table(path, columns, rows, ends=text.endswith(("\n", "\r")))]
 
     def error(self, line: int, said: str) -> RecordingError:
         """Return the error about a row."""
-        return RecordingError(f"{self._path}, line {line}: {said}")
+        return RecordingError(f"{self.path}, line {line}: {said}")
 
     def key(self, line: int, row: Mapping[str, str]) -> tuple[str, str]:
         """Return the group and the name of the trajectory that a row is about."""
@@ -154,17 +173,31 @@ class _Table:
 
     def seconds(self, line: int, row: Mapping[str, str], column: str) -> float:
         """Return what a column says, from 0."""
+        written = row[column]
         try:
-            value = float(row[column])
+            value = float(written.replace("_", "x"))  # that float() takes underscores is for programs
         except ValueError:
-            raise self.error(line, f"{column} is {row[column]!r}, which is no number") from None
+            raise self.error(line, f"{column} is {_shown(written)!r}, which is no number") from None
         if not 0 <= value < math.inf:
-            raise self.error(line, f"{column} is {row[column]}; seconds are finite and not negative")
+            raise self.error(line, f"{column} is {_shown(written)}; seconds are finite and not negative")
+        if value >= LONGEST_S:
+            raise self.error(line, f"{column} is {_shown(written)}; seconds are below {LONGEST_S:g}")
         return value
+
+
+def require_file(path: Path) -> None:
+    """Refuse what is there and is no file: a pipe would be emptied by whoever reads it first.
+
+    Raises:
+        RecordingError: it is a pipe, or another device.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise RecordingError(f"{path} is no file; what comes from a pipe must be written to one")
 
 
 def _text(path: Path) -> str:
     """Return the text of a file."""
+    require_file(path)
     content = path.read_bytes()
     try:
         if content.startswith(_GZIP):
@@ -173,7 +206,8 @@ def _text(path: Path) -> str:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise RecordingError(f"{path} begins like a gzip file and cannot be decompressed: {error}") from None
     except UnicodeDecodeError as error:
-        raise RecordingError(f"{path} is not text in UTF-8: {error}") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RecordingError(f"{path}, line {line}: this is not text in UTF-8: {error.reason}") from None
 
 
 def _tables_of_json(path: Path, text: str) -> list[_Table]:
@@ -182,7 +216,7 @@ def _tables_of_json(path: Path, text: str) -> list[_Table]:
     for line, written in enumerate(text.split("\n"), 1):
         if written.strip():
             row = _row_of_json(path, line, written)
-            is_call = START in row or DURATION in row
+            is_call = DURATION in row or (START in row and SPAN not in row)
             needed = CALL_COLUMNS if is_call else TRAJECTORY_COLUMNS
             if missing := [column for column in needed if column != DURATION and column not in row]:
                 raise RecordingError(
@@ -190,9 +224,11 @@ def _tables_of_json(path: Path, text: str) -> list[_Table]:
                 )
             found.setdefault(is_call, []).append((line, row))
     tables: list[_Table] = []
-    for rows in found.values():
+    for is_call, rows in found.items():
         columns = list(dict.fromkeys(column for _, row in rows for column in row))
-        empty = dict.fromkeys((*columns, DURATION) if START in columns else columns, "")
+        if is_call:
+            columns = list(dict.fromkeys((*columns, DURATION)))
+        empty = dict.fromkeys(columns, "")
         tables.append(_Table(path, columns, [(line, empty | row) for line, row in rows]))
     return tables
 
@@ -200,19 +236,21 @@ def _tables_of_json(path: Path, text: str) -> list[_Table]:
 def _row_of_json(path: Path, line: int, written: str) -> dict[str, str]:
     """Return the fields of a line as a file of comma-separated values has them."""
     try:
-        found: object = json.loads(written)
+        found: object = json.loads(written, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         raise RecordingError(f"{path}, line {line}: not JSON: {error}") from None
     if not isinstance(found, dict):
         raise RecordingError(f"{path}, line {line}: it is no object")
     row: dict[str, str] = {}
     for column, value in cast("dict[str, object]", found).items():
-        if column not in _COLUMNS:
+        if column not in _OF_CALLS | _OF_TRAJECTORIES:
             row[column] = ""
         elif isinstance(value, bool) or not isinstance(value, str | int | float | None):
             raise RecordingError(
-                f"{path}, line {line}: {column} takes a number or a text, not {json.dumps(value)[:80]}"
+                f"{path}, line {line}: {column} takes a number or a text, not {_shown(json.dumps(value))}"
             )
+        elif column == TRAJECTORY and isinstance(value, float) and value.is_integer():
+            row[column] = str(int(value))  # some programs write all numbers as fractions
         else:
             row[column] = "" if value is None else str(value)
     return row
@@ -220,13 +258,28 @@ def _row_of_json(path: Path, line: int, written: str) -> dict[str, str]:
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     if not columns:
-        raise RecordingError(f"{path} is empty")
+        raise RecordingError(f"{path}, line 1: it is empty, and should name the columns")
+    if twice := [column for number, column in enumerate(columns) if column in columns[:number]]:
+        raise RecordingError(f"{path}, line 1: the column {_shown(twice[0])!r} is there twice")
     if any(set(wanted) <= set(columns) for wanted in (CALL_COLUMNS, TRAJECTORY_COLUMNS)):
         return
     raise RecordingError(
         f"{path}, line 1: calls have the columns {_and(CALL_COLUMNS)}, trajectories {_and(TRAJECTORY_COLUMNS)}; "
-        f"this file has {', '.join(columns)}"
+        f"this file has {_shown(', '.join(columns))}"
     )
+
+
+def _fields(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON, each of whose fields is there once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"a field is there twice: {_shown(next(name for name in names if names.count(name) > 1))}")
+    return found
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
 def _add_trajectories(table: _Table, known: dict[tuple[str, str], Recorded]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.topology import Topology
 from arl_tangram.replay.recorded import told, workload_of
-from arl_tangram.replay.recording import RecordingError, read_with_columns
+from arl_tangram.replay.recording import RecordingError, read_with_notes, require_file
 from arl_tangram.replay.traced import read_run
 from arl_tangram.replay.traced_workload import workload_of as workload_of_trace
 from arl_tangram.simulate.calls import Workload
@@ -19,7 +20,9 @@ from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.format import FORMAT
 
 _GZIP = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
 _HEAD = 4096
+_HEADER = re.compile(rb'\{\s*"format"\s*:')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +59,26 @@ def read_source(paths: Sequence[Path]) -> Source:
     """
     traces = [path for path in paths if _is_trace(path)]
     if not traces:
-        recorded, unknown = read_with_columns(paths)
+        recorded, notes = read_with_notes(paths)
         workload, repairs = workload_of(recorded)
-        said = told(repairs)
-        if unknown:
-            said.append(f"Columns that are not looked at: {', '.join(unknown)}.")
-        return Source(workload, notes=tuple(said))
+        return Source(workload, notes=(*told(repairs), *notes))
     if len(paths) > 1:
         raise ConfigurationError(f"a trace is replayed alone; {traces[0]} is one, of {len(paths)} files")
     run = read_run(traces[0])
-    workload, topology, host, notes = workload_of_trace(run)
+    workload, topology, host, told_of = workload_of_trace(run)
     if not (workload.arrivals or any(turn.calls for rollout in workload.rollouts for turn in rollout.turns)):
         raise ConfigurationError(f"{traces[0]} has {len(run.calls):,} calls, of which none has run to its end")
-    return Source(workload, topology, run.header.policy, run.resizes > 0, run.figures, host, notes)
+    return Source(workload, topology, run.header.policy, run.resizes > 0, run.figures, host, told_of)
 
 
 def _is_trace(path: Path) -> bool:
     """Whether a file begins like a trace, of whatever version."""
+    require_file(path)
     with path.open("rb") as file:
         packed = file.peek(len(_GZIP)).startswith(_GZIP)
         try:
             head = gzip.GzipFile(fileobj=file).read(_HEAD) if packed else file.read(_HEAD)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise RecordingError(f"{path} begins like a gzip file and cannot be decompressed: {error}") from None
-    first = head.partition(b"\n")[0]
-    return first.startswith(b"{") and (FORMAT.encode() in first or b'"format"' in first)
+    first = head.removeprefix(_BOM).partition(b"\n")[0]
+    return first.startswith(b"{") and (FORMAT.encode() in first or _HEADER.match(first) is not None)
