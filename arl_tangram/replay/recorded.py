@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.lifecycle import ActionSpec
 from arl_tangram.model.quantities import MILLI
-from arl_tangram.replay.recording import Recorded, RecordingError
+from arl_tangram.replay.recording import Recorded
+from arl_tangram.replay.tables import RecordingError
 from arl_tangram.simulate.calls import Call, Rollout, Turn, Workload
 
 _DAY_S = 86_400.0
@@ -43,7 +44,10 @@ def told(repairs: Repairs) -> list[str]:
         (repairs.endless, "Calls without a recorded end, which are left out"),
         (repairs.overrun, "Trajectories that are shorter than their calls, and end with the last of these"),
         (repairs.twice, "Calls that are there again, with the same times and tool, and are made again"),
-        (repairs.late, "Trajectories that think for a day or longer before their first call (are these times of a clock?)"),
+        (
+            repairs.late,
+            "Trajectories that think for a day or longer before their first call (are these times of a clock?)",
+        ),
     )
     return [f"{what}: {count:,}." for count, what in said if count]
 

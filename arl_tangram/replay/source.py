@@ -12,7 +12,8 @@ from pathlib import Path
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.topology import Topology
 from arl_tangram.replay.recorded import told, workload_of
-from arl_tangram.replay.recording import RecordingError, read_with_notes, require_file
+from arl_tangram.replay.recording import read_with_notes
+from arl_tangram.replay.tables import RecordingError, require_file
 from arl_tangram.replay.traced import read_run
 from arl_tangram.replay.traced_workload import workload_of as workload_of_trace
 from arl_tangram.simulate.calls import Workload

@@ -12,7 +12,8 @@ from typing import BinaryIO, cast
 
 from arl_tangram.errors import TraceFormatError
 from arl_tangram.model.events import Event
-from arl_tangram.trace.decode import EventDecoder, parse, read_header
+from arl_tangram.trace.decode import EventDecoder, read_header
+from arl_tangram.trace.fields import parse
 from arl_tangram.trace.format import Footer, Header
 
 _LONGEST_LINE = 16 << 20

@@ -12,7 +12,8 @@ from arl_tangram.bench import command as bench
 from arl_tangram.bench.replay import command, runs, show
 from arl_tangram.bench.replay.runs import FREE, IN_ORDER, RESERVED, SIZE_AWARE, Row
 from arl_tangram.replay.recorded import Repairs, workload_of
-from arl_tangram.replay.recording import Recorded, RecordedCall, RecordingError, of_group, read
+from arl_tangram.replay.recording import Recorded, RecordedCall, of_group, read
+from arl_tangram.replay.tables import RecordingError
 from arl_tangram.scheduling.policies import reserved
 from arl_tangram.simulate.engine import simulate
 from arl_tangram.simulate.workloads import pool

@@ -16,8 +16,9 @@ from arl_tangram.model.elasticity import PowerLaw
 from arl_tangram.model.events import ActionEnded, ActionStarted, ActionSubmitted, Event, TrajectoryOpened
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
 from arl_tangram.model.topology import Dimension, Topology
-from arl_tangram.trace.decode import EventDecoder, parse, read_header
+from arl_tangram.trace.decode import EventDecoder, read_header
 from arl_tangram.trace.encode import EventEncoder, footer_line, header_line
+from arl_tangram.trace.fields import parse
 from arl_tangram.trace.format import Footer, Header
 
 
