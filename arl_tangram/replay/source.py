@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from arl_tangram.replay.recording import read_with_notes
 from arl_tangram.replay.tables import RecordingError, require_file
 from arl_tangram.replay.traced import read_run
 from arl_tangram.replay.traced_workload import workload_of as workload_of_trace
+from arl_tangram.replay.variants import policy_named
+from arl_tangram.scheduling.policies import size_aware
 from arl_tangram.simulate.calls import Workload
 from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.format import FORMAT
@@ -23,6 +25,7 @@ from arl_tangram.trace.format import FORMAT
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _HEAD = 4096
+_SHARED_BY = ", share="
 _HEADER = re.compile(rb'\{\s*"format"\s*:')
 
 
@@ -33,7 +36,8 @@ class Source:
     Attributes:
         workload: what happened; each rollout is a recorded trajectory.
         topology: what there was to share; None if the recording does not say.
-        policy: the name of that under which it was recorded; None if the recording does not say.
+        policy: the name of that under which it was recorded, without that of a policy of shared cores; None if the
+            recording does not say.
         shared: whether running actions shared their cores.
         measured: what was measured; None if the recording is not of this library.
         host: the number of the node where what is outside of sandboxes runs, if there are several.
@@ -69,7 +73,19 @@ def read_source(paths: Sequence[Path]) -> Source:
     workload, topology, host, told_of = workload_of_trace(run)
     if not (workload.arrivals or any(turn.calls for rollout in workload.rollouts for turn in rollout.turns)):
         raise ConfigurationError(f"{traces[0]} has {len(run.calls):,} calls, of which none has run to its end")
-    return Source(workload, topology, run.header.policy, run.resizes > 0, run.figures, host, told_of)
+    policy, _, share = run.header.policy.partition(_SHARED_BY)
+    told_of += tuple(_not_as_recorded(policy, share))
+    return Source(workload, topology, policy, bool(share) or run.resizes > 0, run.figures, host, told_of)
+
+
+def _not_as_recorded(policy: str, share: str) -> Iterator[str]:
+    """Say which policies of a run are not known here, so that others stand for them."""
+    try:
+        policy_named(policy)
+    except ConfigurationError:
+        yield f"Recorded under {policy}, which is not known here: the run itself is replayed under elastic."
+    if share not in ("", size_aware().name):
+        yield f"Cores were shared by {share}; in the replay they are shared by {size_aware().name}."
 
 
 def _is_trace(path: Path) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
@@ -24,6 +25,7 @@ SWITCH_S = 0.0002
 
 _POLICIES: dict[str, Callable[[], Policy]] = {"elastic": elastic, "paper": partial(paper, best_prefix=True)}
 _WITH_CORES: dict[str, Callable[[int], Policy]] = {"fixed": fixed, "reserved": reserved}
+_ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
 _NAMED = re.compile(r"(?P<name>[a-z]+)(\((?P<cores>[0-9]{1,6})?\))?")
 
 
@@ -81,6 +83,31 @@ def policy_named(name: str) -> Policy:
     if found is not None and cores and found["name"] in _WITH_CORES:
         return _WITH_CORES[found["name"]](cores)
     raise ConfigurationError(f"unknown policy {name!r}: there are elastic, paper, fixed(N) and reserved(N)")
+
+
+def variant_named(name: str, *, order: Order = "fcfs", share: bool = False) -> Variant:
+    """Return a variant by what tables call it: a policy and, behind commas, an order, and `resize`, if any.
+
+    Args:
+        name: such as `reserved(1)`, `elastic, resize` or `elastic, shortest`.
+        order: that of those that name none.
+        share: whether also those share their cores that do not say so.
+
+    Raises:
+        ConfigurationError: there is no such policy, or none of the words behind it.
+    """
+    policy, *words = (word.strip() for word in name.split(","))
+    variant = Variant(policy_named(policy), order, share)
+    for word in words:
+        if word == "resize":
+            if variant.policy.reserved_cores:
+                raise ConfigurationError(f"{name!r}: under {variant.policy.name} no cores are shared")
+            variant = replace(variant, share=True)
+        elif word in _ORDERS:
+            variant = replace(variant, order=_ORDERS[word])
+        else:
+            raise ConfigurationError(f"unknown word {word!r} in {name!r}: there are {', '.join(_ORDERS)} and resize")
+    return variant
 
 
 def predict(workload: Workload, topology: Topology, variant: Variant, *, host: int = 0) -> Prediction:

@@ -108,12 +108,14 @@ class Fields:
 
 
 def integer_of(key: str, value: object, expected: str = "an integer of 64 bits") -> int:
+    """Return an integer that a field has."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INTEGER:
         return value
     return refuse(key, expected, value)
 
 
 def number_of(key: str, value: object) -> float:
+    """Return a number that a field has; null stands for one that is not finite."""
     if value is None:
         return math.nan
     number = value if isinstance(value, float) else float(integer_of(key, value, "a number"))
@@ -121,9 +123,15 @@ def number_of(key: str, value: object) -> float:
 
 
 def refuse(key: str, expected: str, value: object) -> NoReturn:
+    """Say what a field takes.
+
+    Raises:
+        TraceFormatError: in any case.
+    """
     raise TraceFormatError(f"the field {key!r} takes {expected}, not {shown(value)}")
 
 
 def shown(value: object) -> str:
+    """Return a value as a message shows it, which may be long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

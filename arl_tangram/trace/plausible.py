@@ -1,4 +1,4 @@
-"""What single events say that cannot be: times that go back, amounts below nothing, parts of a call beside the whole."""
+"""What single events say that cannot be: times that go back, amounts below nothing, parts that are not the whole."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Plausible:
         match event:
             case ActionSubmitted(action=action):
                 if not -LONGEST_S < action.submitted_at_s <= at_s + ROUNDING_S:
-                    return f"call {action.id} is submitted at {action.submitted_at_s:.6f} s, and its line is of {at_s:.6f} s"
+                    return (
+                        f"call {action.id} is submitted at {action.submitted_at_s:.6f} s, and its line is of {at_s:g} s"
+                    )
                 if action.since_s is not None and action.since_s > action.submitted_at_s + ROUNDING_S:
                     return f"call {action.id} is tried again before it was first submitted, at {action.since_s:.6f} s"
                 return self._of_demand(f"call {action.id}", action.demand)
