@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         metavar="NAME",
-        help="elastic, paper, fixed(N) or reserved(N), and behind a comma resize, or an order, as in 'elastic, resize'; "
+        help="elastic, paper, fixed(N) or reserved(N), behind a comma resize, or an order, as in 'elastic, resize'; "
         "once for each column; default: as recorded",
     )
     parser.add_argument("--share", choices=["resize"], help="running actions share the cores, except under reserved(N)")

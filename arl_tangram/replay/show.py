@@ -88,7 +88,7 @@ def _cores(_figures: Figures, topology: Topology | None) -> str:
 
 
 def _of_cores(figures: Figures, topology: Topology | None) -> tuple[float, float, float | None] | None:
-    """Return the cores that there are, the core-seconds held, and those that commands used; of all nodes."""
+    """Return the cores of all nodes, the core-seconds held, and those that commands used, if any did."""
     if topology is None or not topology.cores:
         return None
     rows = _rows_of_cores(topology)
@@ -98,7 +98,7 @@ def _of_cores(figures: Figures, topology: Topology | None) -> tuple[float, float
     return (
         sum(row.capacity for row in found),
         sum(row.held_unit_s for row in found),
-        sum(used) if len(used) == len(found) else None,
+        sum(used) if figures.total.cpu_s and len(used) == len(found) else None,
     )
 
 

@@ -26,6 +26,8 @@ SWITCH_S = 0.0002
 _POLICIES: dict[str, Callable[[], Policy]] = {"elastic": elastic, "paper": partial(paper, best_prefix=True)}
 _WITH_CORES: dict[str, Callable[[int], Policy]] = {"fixed": fixed, "reserved": reserved}
 _ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
+_PAPER = re.compile(r"paper\(best_prefix=(?P<best>True|False), depth=(?P<depth>[0-9]{1,6})\)")
+_COMMA = re.compile(r",(?![^(]*\))")  # outside of brackets
 _NAMED = re.compile(r"(?P<name>[a-z]+)(\((?P<cores>[0-9]{1,6})?\))?")
 
 
@@ -71,11 +73,13 @@ class Prediction:
 
 
 def policy_named(name: str) -> Policy:
-    """Return a policy by what it is called: `elastic`, `paper`, `fixed(4)` or `reserved(1)`.
+    """Return a policy by what it is called: `elastic`, `paper`, `fixed(4)` or `reserved(1)`, or as reports call it.
 
     Raises:
         ConfigurationError: there is none of that name, or it takes a number of cores.
     """
+    if (as_told := _PAPER.fullmatch(name.strip())) is not None:
+        return paper(best_prefix=as_told["best"] == "True", depth=int(as_told["depth"]))
     found = _NAMED.fullmatch(name.strip())
     cores = None if found is None or found["cores"] is None else int(found["cores"])
     if found is not None and cores is None and found["name"] in _POLICIES:
@@ -96,7 +100,7 @@ def variant_named(name: str, *, order: Order = "fcfs", share: bool = False) -> V
     Raises:
         ConfigurationError: there is no such policy, or none of the words behind it.
     """
-    policy, *words = (word.strip() for word in name.split(","))
+    policy, *words = (word.strip() for word in _COMMA.split(name))
     variant = Variant(policy_named(policy), order, share)
     for word in words:
         if word == "resize":
