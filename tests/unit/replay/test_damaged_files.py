@@ -27,7 +27,8 @@ ANY_WILL_DO = {"key", "library", "clock", "created_unix_s", "expected_s", "cores
 """Fields on which no figure depends."""
 MAY_BE_ANY = {
     "priority": [-1, 10**30],  # who comes first
-    "since_s": [-1, -0.5],  # times may be below 0
+    "at_s": [-1, -0.5],  # of the first line: a clock may begin anywhere
+    "since_s": [-1, -0.5],
     "trajectory": [],
     "name": ["x"],
     "group": ["x"],
