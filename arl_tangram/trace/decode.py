@@ -332,4 +332,6 @@ def _speedup(fields: Fields) -> Speedup | None:
             refuse("speedup", "whole units from 1 as keys", units)
         if math.isfinite(value) and value > 0:
             points[int(units)] = value
+    if not fields.pairs("speedup"):
+        refuse("speedup", "a speed-up for each option, or null", {})
     return Measured(points) if points else None

@@ -53,8 +53,9 @@ class Plausible:
                     return (
                         f"call {action.id} is submitted at {action.submitted_at_s:.6f} s, and its line is of {at_s:g} s"
                     )
-                if action.since_s is not None and action.since_s > action.submitted_at_s + ROUNDING_S:
-                    return f"call {action.id} is tried again before it was first submitted, at {action.since_s:.6f} s"
+                since_s = action.submitted_at_s if action.since_s is None else action.since_s
+                if not -LONGEST_S < since_s <= action.submitted_at_s + ROUNDING_S:
+                    return f"call {action.id} is tried again before it was first submitted, at {since_s:.6f} s"
                 return self._of_demand(f"call {action.id}", action.demand)
             case ActionStarted():
                 return self._of_start(event)

@@ -35,6 +35,8 @@ MAY_BE_ANY = {
     "traj": [-1, -0.5, -1e300, 1e13, 1e308, "x"],
     "dimension": [],
     "parent": [-1],
+    "held": [{}],
+    "fixed": [{}],
 }
 
 OF_THE_WHOLE = ("is empty", "cannot be decompressed", "no file of calls", "none has run to its end", "recorded end")
@@ -59,7 +61,7 @@ def trace() -> Lines:
     run.line("resized", 3.5, id=7, units=1000)
     run.ended(7, 4.0, 1.5, trajectory=1, suspended_s=0.5, switches=2, cpu_s=1.5)
     run.ended(8, 5.0, 2.5, trajectory=2, name="suite")
-    asks = {"elastic": None, "options": [], "relative": []}
+    asks: dict[str, Any] = {"elastic": None, "options": [], "relative": []}
     fixed = {"quota:search/calls": 1000, "quota:search/tokens": 5000, "threads": 1}
     run.submitted(9, 5.5, 1, fixed=fixed, name="ask", queue_timeout_s=30.0, duration_s=1.0, **asks)
     run.line("deferred", 5.5, id=9)
