@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import threading
-import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
+from functools import partial
 from typing import Any
 
 from arl_tangram.body_clock import BodyClock
 from arl_tangram.body_task import OVER, Answered, BodyTask
+from arl_tangram.body_thread import BodyThread
 from arl_tangram.context import Invocable, active_var, no_sandbox
 from arl_tangram.errors import (
     BodyCancelledError,
     DefinitionError,
-    RemoteError,
     RestoreError,
     RunTimeout,
     ServiceLostError,
@@ -79,8 +77,7 @@ class Run:
     _outlived = False
     _started_at_s: float | None = None
     _body_s: float | None = None
-    _thread_id: int | None = None
-    _on_its_thread = False
+    _thread: BodyThread | None = None
 
     def __init__(  # noqa: PLR0917 - one caller, and keywords cost time on every call
         self,
@@ -129,7 +126,7 @@ class Run:
             self.nested.give_up()
         if self.cores is not None:
             self.cores.wake()
-        if self._on_its_thread:
+        if self._thread is not None:
             self._abandon()  # a thread cannot be cancelled: waiting would be in vain
         else:
             self._task.cancel()
@@ -283,32 +280,12 @@ class Run:
     async def _on_thread(self) -> Any:
         if self.cores is not None:
             await self.cores.applied()
-        self._on_its_thread = True
-        context = copy_context()
-
-        def body() -> Any:
-            self._thread_id = threading.get_native_id()
-            try:
-                return context.run(self._invocable.body, *self._args, **self._kwargs)
-            except (KeyboardInterrupt, SystemExit) as caught:  # a tool's own: signals go to the main thread
-                raise _not_to_be_raised(caught) from caught
-
-        done = self._workshop.threads.run(body, () if self.cores is None else self.cores.core_ids)
-        while not done.done():
-            try:
-                await asyncio.shield(done)
-            except asyncio.CancelledError:
-                if done.done():
-                    break
-                # No thread is ended by cancelling: the runtime lets go of it, or the loop is being ended
-                # by somebody who must not have to wait for the thread.
-                self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
-                self._outlived = True
-                done.add_done_callback(self._thread_ended)
-                raise
-        self._thread_id = None
-        self._body_s = done.result().body_s
-        value = done.result().result()
+        self._thread = BodyThread()
+        body = partial(self._invocable.body, *self._args, **self._kwargs)
+        core_ids = () if self.cores is None else self.cores.core_ids
+        returned = await self._thread.run(self._workshop.threads, body, core_ids, self._let_go)
+        self._body_s = returned.body_s
+        value = returned.result()
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -317,6 +294,12 @@ class Run:
                 "call actions with `tangram.run_sync`"
             )
         return value
+
+    def _let_go(self, done: asyncio.Future[Returned]) -> None:
+        """Go on without a thread that does not end: the runtime wants that, or somebody who ends the loop."""
+        self.interrupt(BodyCancelledError(f"the task of {self.name} was cancelled while its thread ran"))
+        self._outlived = True
+        done.add_done_callback(self._thread_ended)
 
     async def _in_process(self) -> Any:
         """Run the body in a worker; its time, and its timeout, count from when it begins there."""
@@ -452,9 +435,8 @@ class Run:
         if self.cores is None:
             return True
         self.cores.take_back()
-        if self._thread_id is not None and self.cores.core_ids:
-            with suppress(OSError):  # it has ended, or a core has gone offline
-                os.sched_setaffinity(self._thread_id, self.cores.core_ids)
+        if self._thread is not None and self.cores.core_ids:
+            self._thread.move(self.cores.core_ids)
         return self.cores.is_leased
 
     # What the body sees.
@@ -510,8 +492,3 @@ class Run:
     def quotas(self) -> tuple[tuple[str, int], ...]:
         """Pairs of a quota's name and what it takes of it."""
         return self._invocable.spec.cost.quota
-
-
-def _not_to_be_raised(caught: BaseException) -> RemoteError:
-    """Return the error of a tool that wants to end the program, which is not for it to decide."""
-    return RemoteError(type(caught).__name__, str(caught), "".join(traceback.format_exception(caught)))

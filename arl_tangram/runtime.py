@@ -10,30 +10,25 @@ from typing import ParamSpec, TypeVar
 from arl_tangram.action import BoundAction, invocable_of
 from arl_tangram.calling import Calling
 from arl_tangram.closing import Opened
-from arl_tangram.context import (
-    TrajectoryScope,
-    active_var,
-    current_runtime,
-)
+from arl_tangram.context import TrajectoryScope, current_runtime
 from arl_tangram.doorway import Doorway
-from arl_tangram.errors import (
-    ConfigurationError,
-    UsageError,
-)
+from arl_tangram.errors import ConfigurationError
+from arl_tangram.inside import check_cancel_group, check_drain
 from arl_tangram.lent_devices import LentDevices
 from arl_tangram.managers.manager import CpuPool, GpuPool
 from arl_tangram.managers.quota import Quota
 from arl_tangram.model.quantities import capacity_units, is_name
-from arl_tangram.model.statistics import DimensionStatistics, Statistics
+from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import is_breaker, resource_of
 from arl_tangram.opening import opened
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies import Plan, Policy
+from arl_tangram.scheduling.usage import usage_of
 from arl_tangram.setup import Setup, checked
 from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.report import render
 from arl_tangram.trace.sink import Sink
-from arl_tangram.trajectories import Trajectory, trajectory_var
+from arl_tangram.trajectories import Trajectory
 from arl_tangram.uninterrupted import settled
 
 P = ParamSpec("P")
@@ -122,8 +117,7 @@ class Tangram(Calling):
             UsageError: `resume()` is called meanwhile, or this is in an action, which would wait for itself.
             ShutdownError: the runtime is closed meanwhile.
         """
-        if (inside := _running_action()) is not None:
-            raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
+        check_drain()
         if not self._is_here():
             await self._doorway.visit(self.drain)
             return
@@ -143,11 +137,7 @@ class Tangram(Calling):
         Returns:
             How many actions were ended. Their units are back then, except those of bodies that did not listen.
         """
-        inside, trajectory = _running_action(), trajectory_var.get()
-        if inside is not None and trajectory is not None and trajectory.group == group:
-            raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
-        if not is_name(group):
-            raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
+        check_cancel_group(group)
         if not self._is_here():
             return await self._doorway.visit(lambda: self.cancel_group(group))
         known = [*self._dispatcher.waiters(), *self._workshop.trajectories]
@@ -233,11 +223,7 @@ class Tangram(Calling):
             running=core.running,
             lingering=tuple(i.name for i in self._workshop.live.values() if i.lingering),
             trajectories=core.trajectories,
-            dimensions={
-                d.name: DimensionStatistics(core.capacity(i) / d.scale, core.used(i) / d.scale, core.free(i) / d.scale)
-                for i, d in enumerate(core.topology.dimensions)
-                if not is_breaker(d.name)
-            },
+            dimensions=usage_of(core),
             breakers={} if breakers is None else {name: str(state) for name, state in breakers.states(now_s).items()},
             daemons={} if cpu is None else cpu.latency(),
             services={} if gpu is None else gpu.statistics(),
@@ -284,12 +270,6 @@ class Tangram(Calling):
         cores = "no pool of cores" if cpu is None else cpu.describe()
         cores = cores if sharing is None else f"{cores}; {sharing}"
         return cores if gpu is None else f"{cores}\n{gpu.describe()}"
-
-
-def _running_action() -> str | None:
-    """Return the name of the action whose body this is said in, if it runs."""
-    active = active_var.get()
-    return None if active is None or active.ended else active.name
 
 
 def trajectory(*, image: str | None = None, memory_gib: float = 0, group: str | None = None) -> TrajectoryScope:

@@ -36,6 +36,10 @@ class Machine:
         """Whether others used more than half of a core in the last minute, which a measurement feels."""
         return self.load_averages[0] > 0.5
 
+    def if_busy(self, what: str) -> str:
+        """Return a line that says so, and what that makes of the figures, such as "every lag longer"; else nothing."""
+        return f"This machine is busy with something else, which makes {what}.\n" if self.is_busy else ""
+
     @property
     def in_words(self) -> str:
         """The interpreter, the system, the cores and their load, in one line."""

@@ -7,6 +7,7 @@ from statistics import median
 
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.manager import CpuPool
+from arl_tangram.managers.one_sandbox import one_sandbox
 from arl_tangram.model.quantities import MILLI
 
 _CHANGES = 20
@@ -18,11 +19,7 @@ async def time_switches(pool: CpuPool) -> float:
     Raises:
         ConfigurationError: the pool has nothing to offer here.
     """
-    manager = pool.manager()
-    await manager.prepare()
-    try:
-        await manager.start()
-        box = await manager.create_sandbox(image=None, memory_bytes=0)
+    async with one_sandbox(pool) as (manager, box):
         lease = manager.lease(MILLI, box)
         await lease.applied()
         seconds: list[float] = []
@@ -34,5 +31,3 @@ async def time_switches(pool: CpuPool) -> float:
             seconds.append(time.perf_counter() - began_s)
         lease.release()
         return median(seconds)
-    finally:
-        await manager.aclose()

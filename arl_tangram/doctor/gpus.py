@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections import Counter
 from pathlib import Path
 
 from arl_tangram.doctor.findings import Finding
+from arl_tangram.doctor.installed import version_of
 from arl_tangram.errors import ConfigurationError, MissingExtraError
 from arl_tangram.managers.gpu.discovery.found import FoundGpus, find_gpus
 from arl_tangram.managers.gpu.discovery.nvml import has_driver
@@ -20,7 +20,7 @@ _SERVERS = "servers can be services, and bodies take GPUs with gpu="
 def look(root: Path = Path("/")) -> Finding:
     """Ask the driver of NVIDIA, if there is one; `root` stands before the paths."""
     try:
-        return judge(find_gpus(root=root), _version("torch"))
+        return judge(find_gpus(root=root), version_of("torch"))
     except MissingExtraError:
         if not has_driver(root):
             return _absent("no NVIDIA driver is loaded")
@@ -54,10 +54,3 @@ def judge(found: FoundGpus, torch: str | None) -> Finding:
 
 def _absent(reason: str) -> Finding:
     return Finding("gpus", "absent", f"{reason}: a GpuPool can have CPU devices only")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

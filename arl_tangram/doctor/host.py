@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 from arl_tangram.doctor import gpus, ray
 from arl_tangram.doctor.findings import Finding
+from arl_tangram.doctor.installed import version_of
 from arl_tangram.managers.host.cgroup import CgroupTree, plant
 from arl_tangram.managers.host.hierarchy import Hierarchy, read_hierarchies
 from arl_tangram.managers.host.machine import read_machine
@@ -34,7 +34,7 @@ def beside(root: Path = Path("/")) -> Iterator[Finding]:
 def python() -> Finding:
     """Tell the versions."""
     names = ("arl-tangram", "numpy", "aiodocker", "anyio")
-    versions = [f"{name} {found}" for name in names if (found := _version(name))]
+    versions = [f"{name} {found}" for name in names if (found := version_of(name))]
     return Finding("python", "ok", ", ".join([f"{platform.python_version()} on {platform.machine()}", *versions]))
 
 
@@ -105,13 +105,6 @@ def bubblewrap() -> Finding:
         return Finding("bwrap", "absent", "not installed: local sandboxes share files and processes", advice)
     advice = "let this user create namespaces (in a container: its security options)"
     return Finding("bwrap", "wrong", f"{found.reason}: local sandboxes share files and processes", advice)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _count(number: int, what: str) -> str:

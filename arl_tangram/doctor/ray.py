@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from arl_tangram.doctor.findings import Finding
+from arl_tangram.doctor.installed import version_of
 
 CONNECT_LIMIT_S = 1.0
 JOIN_LIMIT_S = 30.0
@@ -62,7 +62,7 @@ def look(root: Path = Path("/"), *, join: Callable[[str], Cluster] = join) -> Fi
         root: stands before the paths.
         join: joins a cluster.
     """
-    version = _version()
+    version = version_of("ray")
     if version is None:
         return Finding("ray", "absent", "not installed: processes and machines cannot share a runtime", _EXTRA)
     if _numbers(version) < LEAST_VERSION:
@@ -96,13 +96,6 @@ def _answers(address: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
-
-
-def _version() -> str | None:
-    try:
-        return importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -176,8 +176,16 @@ class Leasing:
             return
         leased.stays_awake = True
         if leased.had is not None and not self._cores.placement(key).core_ids:
+            self._look()
             with contextlib.suppress(OSError):  # what is dying needs no time, which its own action hears
-                leased.sandbox.place(leased.had)
+                leased.sandbox.place(self._as_far_as_online(leased.had))
+
+    def _as_far_as_online(self, had: Placement) -> Placement:
+        away = self._cores.offline
+        if away.isdisjoint(had.core_ids):
+            return had
+        online = tuple([core for core in had.core_ids if core not in away]) or self._cores.core_ids[:1]
+        return Placement(online, len(online) * MILLI)
 
     def _give_back(self, key: int, meter: UsageMeter) -> None:
         leased = self._leased.pop(key, None)

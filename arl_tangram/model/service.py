@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from arl_tangram.errors import NoServiceError, UsageError
+from arl_tangram.model.gpu import Seat
+
 
 class Service(Protocol):
     """A service that is resident for as long as the running action lasts."""
@@ -34,3 +37,17 @@ class Service(Protocol):
             WrongLoopError: another event loop runs here than that of the action.
         """
         ...
+
+
+def service_of(seat: Seat, service: Service | None) -> Service:
+    """Return the service of a seat; None if it cannot be used yet, or not any more.
+
+    Raises:
+        NoServiceError: the seat is one of devices, without a service.
+        UsageError: it cannot be used now.
+    """
+    if seat.instance is None:
+        raise NoServiceError("this action has devices of its own (gpu=), and no service")
+    if service is None:
+        raise UsageError(f"the seat on {seat.instance} is not ready, or was given back")
+    return service

@@ -27,7 +27,7 @@ together are a round.
 
 from __future__ import annotations
 
-from arl_tangram.errors import NoTrajectoryError, TangramError
+from arl_tangram.errors import NoTrajectoryError
 from arl_tangram.model.events import (
     ActionSubmitted,
     CapacityChanged,
@@ -49,6 +49,7 @@ from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.feasibility import check_beside
 from arl_tangram.scheduling.gpu.seats import Seats
 from arl_tangram.scheduling.joining import Joining
+from arl_tangram.scheduling.leaving import Leaving
 from arl_tangram.scheduling.ledger import Ledger
 from arl_tangram.scheduling.lending import Lending
 from arl_tangram.scheduling.nesting import Nesting
@@ -118,6 +119,7 @@ class SchedulerCore:
         self._starting = Starting(
             topology, self._running, turns, nesting, blocking, planning, self.durations, places, rounds, events
         )
+        self._leaving = leaving = Leaving(queue, turns, rounds, blocking, self._starting, nesting, self._lending)
         self._sharing: SharedCores | None = None
         if sharing is not None and isinstance(queue, QueueAside):
             self._sharing = SharedCores(
@@ -127,12 +129,12 @@ class SchedulerCore:
         self._seating: Seating | None = None
         if seats is not None:
             self._candidates.with_seats = True
-            self._seating = nesting.seating = Seating(
+            self._seating = nesting.seating = leaving.seating = Seating(
                 seats, topology, ledger, queue, self._candidates, rounds, self.durations, nesting, self._starting,
-                self._refuse, self.set_capacity, self.note,
+                leaving.refuse, self.set_capacity, self.note,
             )  # fmt: skip
         self._walk = Walk(
-            ledger, queue, blocking, self._candidates, planning, rounds, self._starting, self._seating, self._refuse,
+            ledger, queue, blocking, self._candidates, planning, rounds, self._starting, self._seating, leaving.refuse,
             self.note,
         )  # fmt: skip
         check_seat = None if self._seating is None else self._seating.check
@@ -140,7 +142,7 @@ class SchedulerCore:
         self._deadlines = Deadlines(self._is_waiting, lambda: self.waiting)
         deadlocks = Deadlocks(topology, ledger, nesting, self._lending, turns)
         self._prelude = Prelude(
-            len(ledger.target), self._deadlines, self._resizing, deadlocks, self._lending, rounds, self.withdraw
+            len(ledger.target), self._deadlines, self._resizing, deadlocks, self._lending, rounds, leaving.withdraw
         )
 
     @property
@@ -204,15 +206,7 @@ class SchedulerCore:
 
     def withdraw(self, action_id: int) -> None:
         """A waiting call or trajectory is not wanted any more; it held nothing."""
-        if (action := self._trajectories.stop_waiting(action_id)) is not None:
-            self._starting.deferred.discard(action_id)
-            self._nesting.end(action)
-            self._wait_no_more(action)
-            return
-        self._trajectories.forget(action_id)
-        action = self._queue.get(action_id)
-        self._queue.remove(action_id)
-        self._let_go(action, action.submitted_at_s)
+        self._leaving.withdraw(action_id)
 
     def finish(self, action_id: int, now_s: float, duration_s: float | None) -> None:
         """A running call gives its units back, whatever it has lent of them.
@@ -440,30 +434,6 @@ class SchedulerCore:
     def trajectories(self) -> int:
         """Number of trajectories that are open."""
         return self._trajectories.open
-
-    # Leaving the queue.
-
-    def _refuse(self, action: PendingAction, error: TangramError, this: Round) -> None:
-        """Let go of one that was taken out of the queue and can never start."""
-        this.decisions.impossible.append((action.id, error))
-        self._let_go(action, this.now_s)
-
-    def _let_go(self, action: PendingAction, now_s: float) -> None:
-        """Forget an action that has left the queue and does not start."""
-        self._rounds.join()
-        if action.demand.seat is not None and self._seating is not None:
-            self._seating.forget(action.id)
-        self._blocking.forget(action.id)
-        self._starting.deferred.discard(action.id)
-        if action.parent is not None:
-            self._nesting.end(action)
-        self._wait_no_more(action)
-        self._lending.pass_turn(action, now_s)
-
-    def _wait_no_more(self, action: PendingAction) -> None:
-        state = None if action.trajectory is None else self._trajectories.get(action.trajectory)
-        if state is not None:
-            self._trajectories.end_waiting(action.id, state)
 
     def _is_waiting(self, action_id: int) -> bool:
         return action_id in self._queue or self._trajectories.is_waiting(action_id)

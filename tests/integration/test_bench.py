@@ -105,8 +105,6 @@ def test_a_quick_run_in_containers_measures_every_mode_and_judges_nothing(tmp_pa
     # sleep never ends too early, and the clock in a container has ticks of 10 ms
     assert all(one["execution_s"] > one["asked_s"] - 0.01 * len(one["overheads_s"]) for one in record["samples"])
     assert [one["grants"] for one in record["grants"]] == kinds
-    assert [one["grants"] for one in record["suspensions"]] == kinds
-    assert all(one["intact"] and one["timed_out"] and one["usable"] for one in record["suspensions"])
     assert {one["live"] for one in record["crowd"]} == {2, 6}
     assert record["gates"] == []
     assert all(mode in done.stdout for mode in ("api + session", "api + gated exec"))

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -19,7 +18,7 @@ import arl_tangram as tangram
 from arl_tangram import DockerPool, Tangram
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Placement
-from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US
+from arl_tangram.managers.docker.allotment import IDLE_QUOTA_US, SUSPENDED
 from arl_tangram.managers.docker.api_limits import ApiLimits
 from arl_tangram.managers.docker.available import AvailableCores
 from arl_tangram.managers.docker.declared import Grants
@@ -29,10 +28,10 @@ from arl_tangram.managers.docker.group import NoGroupError, SessionGroup, find_g
 from arl_tangram.managers.docker.latency import LatencyMeter
 from arl_tangram.managers.docker.limits import Limits
 from arl_tangram.managers.docker.probe import probe_direct
-from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.host.cgroup import PERIOD_US, SandboxGroup, cpulist
 from arl_tangram.managers.host.machine import read_machine
 from contract.sandbox_contract import mark, until_there_is
+from docker_engine import EngineApi
 from docker_images import Images
 
 CORES = read_machine().cores
@@ -269,12 +268,14 @@ async def test_what_is_suspended_takes_no_time_and_goes_on(box: Box, how: str) -
     await limits.settled()
     spinning = asyncio.create_task(box.run("sh", "-c", f"echo on; {SPIN}"))
     await _wait(lambda: group.cpu_s() > 0.3)
-    await limits.freeze()
+    limits.want(SUSPENDED)
+    await limits.settled()
     before, begin = group.cpu_s(), time.monotonic()
     await asyncio.sleep(0.5)
     suspended = (group.cpu_s() - before) / (time.monotonic() - begin)
-    assert suspended < (0.001 if how == "direct" else 0.05)
-    await limits.thaw()
+    assert suspended < 0.05
+    limits.want(GRANTS[0])
+    await limits.settled()
     before = group.cpu_s()
     await _wait(lambda: group.cpu_s() > before + 0.2)
     spinning.cancel()
@@ -290,9 +291,11 @@ async def test_output_and_exit_code_survive_a_suspension(box: Box, how: str) -> 
     stream = await box.engine.open_exec(box.id, ["sh", "-c", COUNT])
     told = (await stream.read() or (1, b""))[1]
     for _ in range(3):
-        await limits.freeze()
+        limits.want(SUSPENDED)
+        await limits.settled()
         await asyncio.sleep(0.02)
-        await limits.thaw()
+        limits.want(GRANTS[0])
+        await limits.settled()
     while (piece := await stream.read()) is not None:
         told += piece[1]
     assert told.decode().split() == [*map(str, range(1, 401)), "end"]
@@ -305,31 +308,33 @@ async def test_output_and_exit_code_survive_a_suspension(box: Box, how: str) -> 
 async def test_a_suspended_command_is_the_same_command_afterwards(
     docker_url: str, images: Images, grants: Grants
 ) -> None:
-    """Through the sandbox of a pool: output, exit code, and a time limit that strikes while it is suspended."""
+    """Through the sandbox of a pool: output, exit code, and a time limit that stands still meanwhile."""
     manager = DockerPool(cores=1, url=docker_url, image=images.busybox, grants=grants).manager()
     try:
         await manager.prepare()
         await manager.start()
         sandbox = await manager.create_sandbox(image=None, memory_bytes=0)
         lease = manager.lease(1000, sandbox)
-        limits = cast("DockerSandbox", sandbox).limits
         counting = asyncio.create_task(sandbox.exec(["sh", "-c", COUNT]))
         await asyncio.sleep(0.05)
         for _ in range(3):
-            await limits.freeze()
+            lease.resize(0)
             await asyncio.sleep(0.05)
-            await limits.thaw()
+            lease.resize(1000)
+            await asyncio.sleep(0.05)
         result = await counting
         assert result.stdout.decode().split() == [*map(str, range(1, 401)), "end"]
         assert result.exit_code == 7
         begin, mine = time.monotonic(), mark()
         sleeping = asyncio.create_task(sandbox.exec(["sh", "-c", f"setsid sleep {mine} & sleep {mine}"], timeout=1))
         await until_there_is(f"sleep\0{mine}")
-        await limits.freeze()
+        lease.resize(0)
+        await asyncio.sleep(1.2)
+        assert not sleeping.done()
+        lease.resize(1000)
         result = await sleeping
         assert result.timed_out
         assert time.monotonic() - begin < 5
-        await limits.thaw()
         assert (await sandbox.exec(["echo", "well"])).stdout == b"well\n"
         assert not lease.needs_cleanup()
         lease.release()
@@ -337,14 +342,17 @@ async def test_a_suspended_command_is_the_same_command_afterwards(
         await manager.aclose()
 
 
-async def test_a_suspended_container_can_be_removed(engine: Engine, images: Images) -> None:
+async def pause(url: str, box: Box) -> None:
+    """Have a container stand still, as an operator may."""
+    await asyncio.to_thread(EngineApi(url).call, "POST", f"/containers/{box.id}/pause")
+
+
+async def test_a_paused_container_can_be_removed(engine: Engine, images: Images, docker_url: str) -> None:
     async with container(engine, images.busybox) as box:
-        limits = box.direct()
-        await limits.freeze()
+        await pause(docker_url, box)
         begin = time.monotonic()
-        await engine.remove(box.id)  # as the sweep of another process does, which knows nothing of it
+        await engine.remove(box.id)  # as a sweep does, which knows nothing of it
         assert time.monotonic() - begin < 10
-        await limits.aclose()
 
 
 FIVE = """
@@ -427,17 +435,15 @@ async def test_a_fork_bomb_is_killed_in_bounded_time(box: Box, milli_cores: int)
     stream.close()
 
 
-async def test_killing_what_is_suspended_works(box: Box) -> None:
-    limits = box.direct()
-    group = limits.session_group(4)
+async def test_killing_what_is_paused_works(box: Box, docker_url: str) -> None:
+    group = box.direct().session_group(4)
     stream = await box.engine.open_exec(box.id, ["sh", "-c", "read -r go; sleep 1000"])
     await asyncio.to_thread(group.enter, await _started(box, stream.exec_id))
     await stream.write(b"go\n")
-    await limits.freeze()
+    await pause(docker_url, box)
     assert await asyncio.to_thread(group.kill)
     assert await asyncio.to_thread(group.remove)
     stream.close()
-    await limits.aclose()
 
 
 async def test_a_container_is_removed_with_its_sub_groups(engine: Engine, images: Images) -> None:

@@ -19,7 +19,6 @@ from arl_tangram.bench.aoe.overhead import Pooled, Visit, pooled, visit
 from arl_tangram.bench.aoe.place import Place
 from arl_tangram.bench.aoe.plan import FULL, MODES, QUICK, GrantKind, Mode, Plan
 from arl_tangram.bench.aoe.progress import shown
-from arl_tangram.bench.aoe.suspending import Suspension, suspend_and_resume
 from arl_tangram.bench.machine import Machine, read_machine
 from arl_tangram.machine_image import image_of_this_machine
 
@@ -60,7 +59,6 @@ class Results:
     visits: tuple[Visit, ...]
     grants: tuple[GrantTimes, ...]
     crowd: tuple[CrowdCost, ...]
-    suspensions: tuple[Suspension, ...]
     cores: tuple[CorePair, ...]
     why_not: Mapping[GrantKind, str]
 
@@ -106,12 +104,11 @@ def run(options: Options) -> int:
         show.grant_table(results.grants),
         show.crowd_table(results.crowd),
         show.cores_table(results.cores),
-        show.suspension_lines(results.suspensions),
         show.latency_table(results.visits),
     )
     for table in tables:
         print(table)
-    judged = [] if options.quick else gates(results.cells, results.grants, results.suspensions)
+    judged = [] if options.quick else gates(results.cells, results.grants)
     print(bench_show.gate_lines(judged) if judged else "A quick run is too short to judge by: no promises.\n", end="")
     if options.json is not None:
         record = _record(options, machine, plan, results) | {
@@ -136,7 +133,6 @@ async def _measure(options: Options, plan: Plan, tell: Tell) -> Results:
             visits=tuple(await _visits(place, plan, modes, tell)),
             grants=tuple(await time_grants(place, possible, plan.grants, tell)),
             crowd=tuple(await measure_crowd(place, (modes[0], modes[-1]), plan, tell)),
-            suspensions=tuple([await suspend_and_resume(place, kind, plan.suspensions, tell) for kind in possible]),
             cores=tuple(await measure_cores(place, modes[0], plan.pairs, tell)),
             why_not=why_not,
         )
@@ -165,7 +161,6 @@ def _record(options: Options, machine: Machine, plan: Plan, results: Results) ->
         "grants": [asdict(one) | {"median_s": one.median_s} for one in results.grants],
         "crowd": [asdict(one) | {"median_ms": one.median_ms} for one in results.crowd],
         "cores": [asdict(one) for one in results.cores],
-        "suspensions": [asdict(one) for one in results.suspensions],
         "not_measured": dict(results.why_not),
     }
 

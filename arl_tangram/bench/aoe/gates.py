@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from arl_tangram.bench.aoe.grants import GrantTimes
 from arl_tangram.bench.aoe.overhead import Pooled
 from arl_tangram.bench.aoe.plan import DEFAULT, MEDIUM_S, SHORT_S
-from arl_tangram.bench.aoe.suspending import Suspension
 from arl_tangram.bench.gates import Gate
 
 MOST_SHARE = ((MEDIUM_S, 0.03), (SHORT_S, 0.10))
 MOST_OF_API = 1 / 100
 
 
-def gates(cells: Sequence[Pooled], times: Sequence[GrantTimes], suspensions: Sequence[Suspension]) -> list[Gate]:
+def gates(cells: Sequence[Pooled], times: Sequence[GrantTimes]) -> list[Gate]:
     """Return the promises; those that could not be measured here say so."""
     found = [_share(cells, command_s, most) for command_s, most in MOST_SHARE]
-    return [*found, _grant(times), _survives(suspensions)]
+    return [*found, _grant(times)]
 
 
 def _share(cells: Iterable[Pooled], command_s: float, most: float) -> Gate:
@@ -41,12 +40,3 @@ def _grant(times: Iterable[GrantTimes]) -> Gate:
         return Gate(promise, MOST_OF_API, None, "one of the two is not possible here")
     ratio = medians["direct"] / medians["api"]
     return Gate(promise, MOST_OF_API, ratio, f"medians, {1 / ratio:,.0f} times cheaper")
-
-
-def _survives(suspensions: Sequence[Suspension]) -> Gate:
-    broken = [one.grants for one in suspensions if not (one.intact and one.timed_out and one.usable)]
-    promise = "output, exit code and timeout survive a suspension, and the sandbox is usable then"
-    if not suspensions:
-        return Gate(promise, 0, None, "nothing was suspended")
-    where = ", ".join(broken) if broken else f"broken in none of {len(suspensions)} ways to suspend"
-    return Gate(promise, 0, len(broken), where)

@@ -12,6 +12,7 @@ from arl_tangram.errors import ConfigurationError
 from arl_tangram.managers.docker.manager import DockerManager
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.manager import CpuManager
+from arl_tangram.managers.one_sandbox import one_sandbox
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.statistics import LatencyStatistics
 from arl_tangram.model.topology import CPU
@@ -47,15 +48,9 @@ class Place:
     async def sandbox(self, grants: GrantKind) -> AsyncGenerator[tuple[DockerManager, DockerSandbox]]:
         """Have one sandbox without a runtime around it: what a grant costs by itself shows there."""
         pool = self.pool(Mode(grants, "session"))
-        manager = pool.manager()
-        await manager.prepare()
-        try:
-            await manager.start()
-            box = await manager.create_sandbox(image=None, memory_bytes=0)
+        async with one_sandbox(pool) as (_, box):
             assert isinstance(box, DockerSandbox)
             yield pool.made, box
-        finally:
-            await manager.aclose()
 
     async def why_not(self, grants: GrantKind) -> str | None:
         """Say why grants cannot be applied in this way here; None if they can, and then everything is warm."""

@@ -52,7 +52,6 @@ class Plan:
         crowd: numbers of live containers whose cost is compared, ascending.
         crowd_actions: actions per comparison.
         grants: grants of each kind that are timed by themselves.
-        suspensions: suspensions of a running command.
         pairs: pairs of runs on one core and on two.
     """
 
@@ -63,7 +62,6 @@ class Plan:
     crowd: tuple[int, int] = (10, 200)
     crowd_actions: int = 200
     grants: int = 100
-    suspensions: int = 20
     pairs: int = 5
 
     def orders(self) -> Iterator[tuple[int, tuple[Mode, ...]]]:
@@ -93,7 +91,6 @@ QUICK = Plan(
     crowd=(2, 6),
     crowd_actions=12,
     grants=5,
-    suspensions=2,
     pairs=1,
 )
 """Few of everything: it judges nothing."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from arl_tangram.bench.aoe.cores import CorePair
 from arl_tangram.bench.aoe.crowd import CrowdCost
 from arl_tangram.bench.aoe.grants import GrantTimes
 from arl_tangram.bench.aoe.overhead import Pooled, Visit
 from arl_tangram.bench.aoe.plan import MODES, Mode, Plan
-from arl_tangram.bench.aoe.suspending import TIMEOUT_S, Suspension
 from arl_tangram.bench.machine import Machine
 
 _NAME = 22
@@ -19,9 +18,9 @@ _NARROW = 9
 
 def introduction(machine: Machine, plan: Plan, about_s: float) -> str:
     """Say what is measured, on what, and how."""
-    busy = "This machine is busy with something else, which makes every overhead larger.\n" if machine.is_busy else ""
     lives = ", ".join(map(str, plan.lives))
     lengths = ", ".join(f"{s:g}" for s, _ in plan.repeats)
+    busy = machine.if_busy("every overhead larger")
     return (
         f"{machine.in_words}\n{busy}\n"
         f"Actions of one core, each a command (sleep) of {lengths} s in a Docker container; {lives} containers\n"
@@ -80,27 +79,6 @@ def crowd_table(costs: Sequence[CrowdCost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def suspension_lines(suspensions: Iterable[Suspension]) -> str:
-    """Say what suspending cost and what became of the commands."""
-    lines: list[str] = []
-    for one in suspensions:
-        how = "freezer" if one.grants == "direct" else "hundredth of a core, through the daemon"
-        suspend_ms, resume_ms = _median_ms(one.suspend_s), _median_ms(one.resume_s)
-        idle = "" if one.idle_share is None else f"; a busy command took {one.idle_share:.3f} cores meanwhile"
-        lines.append(
-            f"suspend and resume ({how}): {suspend_ms:.2f} ms and {resume_ms:.2f} ms, medians of "
-            f"{len(one.suspend_s)}{idle}\n"
-            f"  a command suspended so often: {one.told},{_not(one.intact)} intact\n"
-            f"  a timeout of {TIMEOUT_S:g} s:{_not(one.timed_out)} kept; suspended when the time was up, the caller "
-            f"was answered after {one.timeout_s:.2f} s; the sandbox was{_not(one.usable)} usable then"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _not(claim: bool) -> str:
-    return "" if claim else " NOT"
-
-
 def cores_table(pairs: Sequence[CorePair]) -> str:
     """Return the best of the pairs: inside and outside, on one core and on two."""
     if not pairs:
@@ -134,7 +112,3 @@ def _latency(visits: Sequence[Visit], mode: Mode, operation: str) -> str:
         return "-"
     p50_s = sorted(one.p50_s for one in own)[len(own) // 2]
     return f"{sum(one.count for one in own)} × {p50_s * 1e3:.1f} / {max(one.p99_s for one in own) * 1e3:.0f}"
-
-
-def _median_ms(seconds: Sequence[float]) -> float:
-    return sorted(seconds)[len(seconds) // 2] * 1e3 if seconds else 0.0

@@ -15,9 +15,9 @@ _CELL = 13
 
 def introduction(machine: Machine, in_flight: int, body_s: float) -> str:
     """Say what is measured, on what, and how."""
-    busy = "This machine is busy with something else, which makes every lag longer.\n\n" if machine.is_busy else ""
+    busy = machine.if_busy("every lag longer")
     return (
-        f"{machine.in_words}\n\n{busy}"
+        f"{machine.in_words}\n{busy}\n"
         f"{in_flight:,} actions in flight in one process, garbage collector as by default, each measurement in a\n"
         "process of its own.\n"
         "Memory: bytes for each that waits, with the task of its caller; resident is the growth of the process,\n"

@@ -15,7 +15,7 @@ def introduction(machine: Machine, rounds: int, in_flight: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
     load = ", ".join(f"{average:.2f}" for average in machine.load_averages)
     packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    busy = "This machine is busy with something else, which makes every figure worse.\n" if machine.is_busy else ""
+    busy = machine.if_busy("every figure worse")
     return (
         f"{machine.python} on {machine.system}, {machine.cores} cores of {machine.processor}, load {load}\n"
         f"{packages}\n{busy}\n"

@@ -17,6 +17,7 @@ from arl_tangram.bench.resize.plan import MOST_CORES
 from arl_tangram.machine_image.python_files import interpreter
 from arl_tangram.managers.docker.sandbox import DockerSandbox
 from arl_tangram.managers.manager import CpuLease, CpuManager, ManagedSandbox
+from arl_tangram.managers.one_sandbox import one_sandbox
 from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.sandbox import ExecResult
 from arl_tangram.model.topology import CPU
@@ -82,15 +83,9 @@ async def bed(where: Where, mark: str) -> AsyncGenerator[Bed]:
         ConfigurationError: the pool has nothing to offer here.
         SandboxStartError: there is no sandbox to be had.
     """
-    manager = where.pool("resize").manager()
-    await manager.prepare()
-    try:
-        await manager.start()
-        box = await manager.create_sandbox(image=None, memory_bytes=0)
+    async with one_sandbox(where.pool("resize")) as (manager, box):
         capacity = next(dimension.capacity for dimension in manager.dimensions() if dimension.name == CPU)
         made = Bed(manager, box, min(capacity // MILLI, MOST_CORES), mark)
         async with made.lease(1):
             await box.write_file(_FILE, getsource(program).encode())
         yield made
-    finally:
-        await manager.aclose()

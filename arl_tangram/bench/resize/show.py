@@ -14,8 +14,8 @@ from arl_tangram.bench.resize.plan import MANY_WORKERS, Plan
 
 def introduction(machine: Machine, plan: Plan, sandboxes: str) -> str:
     """Say what is done, on what, and how."""
-    busy = "This machine is busy with something else, which makes every time longer.\n" if machine.is_busy else ""
     takes = "half a minute" if plan.about_s < 45 else f"{plan.about_s / 60:.0f} min"
+    busy = machine.if_busy("every time longer")
     return (
         f"{machine.in_words}\n{busy}\n"
         f"Programs in {sandboxes}, whose cores are changed while they run: {plan.resizes:,} times at random, down to\n"

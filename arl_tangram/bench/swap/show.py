@@ -14,7 +14,7 @@ _CELL = 12
 
 def introduction(machine: Machine, size: int, rounds: int) -> str:
     """Say what is measured, on what, and how the comparison is meant."""
-    busy = "This machine is busy with something else, which makes every figure worse.\n" if machine.is_busy else ""
+    busy = machine.if_busy("every figure worse")
     return (
         f"{machine.in_words}\n"
         f"{machine.versions}\n{busy}\n"

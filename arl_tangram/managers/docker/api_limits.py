@@ -21,7 +21,7 @@ from arl_tangram.managers.docker.allotment import (
 )
 from arl_tangram.managers.docker.answers import DaemonError
 from arl_tangram.managers.docker.limits import Shell
-from arl_tangram.managers.host.cgroup import PERIOD_US, SUSPENDED_QUOTA_US, cpulist
+from arl_tangram.managers.host.cgroup import PERIOD_US, cpulist
 from arl_tangram.managers.host.hierarchy import FILES
 
 IDLE_AFTER_S = 0.25
@@ -30,6 +30,7 @@ GIVE_UP_S = 8.0  # after the first one of a running action that failed: the thir
 LOOK_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 RUSH_LIMIT_S = 3.0
+DYING = "marked for removal"  # which daemons tell as a failure of their own
 LEAST_SHARES, USUAL_SHARES = int(FILES[1].least_weight), int(FILES[1].usual_weight)  # daemons translate for version 2
 
 _logger = logging.getLogger(__name__)
@@ -79,7 +80,6 @@ class ApiLimits:
         self._idle_cores = idle_cores
         self._idle_after_s = idle_after_s
         self._wish: Wish = None
-        self._frozen = False
         self._rushing = 0
         self._was_last = False  # it may have the least weight
         self._in_effect: Allotment | None = allotment_of(None, idle_cores())  # None: not known
@@ -115,7 +115,7 @@ class ApiLimits:
 
     async def settled(self) -> None:
         """Wait for the daemon, and for the look inside; see `Limits.settled`."""
-        while self._wish is not None or self._frozen:
+        while self._wish is not None:
             if self._failure is not None:
                 raise self._failure
             if not self._begin():
@@ -124,34 +124,20 @@ class ApiLimits:
 
     @contextlib.asynccontextmanager
     async def rush(self) -> AsyncGenerator[None]:
-        """Have the quota of a suspended container lifted for a while; see `Limits.rush`. What was frozen goes on."""
-        is_slow = self._frozen or self._wish == SUSPENDED
+        """Have the quota of a suspended container lifted for a while; see `Limits.rush`."""
         self._rushing += 1
         try:
-            if is_slow:
-                self._frozen, self._failure = False, None
+            if self._wish == SUSPENDED:
+                self._failure = None
                 with contextlib.suppress(OSError):  # also when that takes too long: nothing is lost but time
                     async with asyncio.timeout(RUSH_LIMIT_S):
                         await self.settled()
             yield
         finally:
             self._rushing -= 1
-            if self._wish == SUSPENDED:
+            if self._wish == SUSPENDED or self._failure is not None:  # of which nobody may have heard
                 self._failure = None
                 self._begin()
-
-    async def freeze(self) -> None:
-        """Leave it a hundredth of a core; see `Limits.freeze`."""
-        self._frozen = True
-        self._failure = None
-        await self.settled()
-
-    async def thaw(self) -> None:
-        """Give it back what was granted; see `Limits.thaw`."""
-        if self._frozen:
-            self._frozen = self._is_seen = False
-            self._failure = None
-            await self.settled()
 
     def session_group(self, number: int) -> None:
         """Return None: cgroups of other machines, or of other users, are not ours to write."""
@@ -190,12 +176,9 @@ class ApiLimits:
 
     def _wanted(self) -> Allotment | None:
         """Return what is to be in effect; None leaves it as it is."""
-        allotment = allotment_of(self._wish, self._idle_cores())
-        if self._frozen:
-            return Allotment(allotment.core_ids, SUSPENDED_QUOTA_US)
         if self._rushing and self._wish == SUSPENDED:
             return Allotment((), None)
-        return None if self._later is not None else allotment
+        return None if self._later is not None else allotment_of(self._wish, self._idle_cores())
 
     def _begin(self) -> bool:
         """Have the work done if there is any; return whether there is."""
@@ -226,7 +209,7 @@ class ApiLimits:
         self._tell_if_granted()
 
     def _tell_if_granted(self) -> None:
-        if isinstance(self._wish, Placement) and self._in_effect == self._wanted() and not self._frozen:
+        if isinstance(self._wish, Placement) and self._in_effect == self._wanted():
             self._tell_granted()
 
     def _tell_unheard(self, error: InfrastructureError) -> None:
@@ -235,7 +218,7 @@ class ApiLimits:
         That is so when a container is to be idle, where once more is enough, and when what runs in it is to have more
         or less than it had: it would have that for as long as it runs, so that ends when it has failed for a while.
         """
-        if self._closed or self._frozen or self._rushing:
+        if self._closed or self._rushing:
             return
         if isinstance(self._wish, Placement) and not self._is_seen:
             self._tell_granted()  # nothing runs: the commands to come hear of it
@@ -271,8 +254,9 @@ class ApiLimits:
         except DaemonError as error:
             raise _refused(error, wanted) from error
         self._was_last = wanted.comes_last
-        # Idle or suspended, a look would take long, and nothing depends on it.
-        if self._shell is not None and isinstance(self._wish, Placement) and not (self._frozen or self._is_seen):
+        # Idle or suspended, also if that is not wanted any more, a look would take long, and nothing depends on it.
+        is_granted = isinstance(self._wish, Placement) and wanted == self._wanted()
+        if self._shell is not None and is_granted and not self._is_seen:
             self._is_seen = True
             try:
                 await self._look(self._shell, wanted)
@@ -292,6 +276,6 @@ class ApiLimits:
 def _refused(error: DaemonError, wanted: Allotment) -> InfrastructureError:
     if error.kind == "gone":
         return DaemonAwayError(f"wanted {wanted}: {error}")
-    if error.status in (404, 409):
+    if error.status in (404, 409) or DYING in str(error):
         return SandboxLostError(f"wanted {wanted}: {error}")
     return AllocationError(f"wanted {wanted}; the daemon did not do it: {error}")

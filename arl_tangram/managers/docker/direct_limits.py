@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 
-from arl_tangram.errors import AllocationError, InfrastructureError, SandboxLostError
+from arl_tangram.errors import AllocationError, InfrastructureError
 from arl_tangram.managers.cores import Placement
 from arl_tangram.managers.docker.allotment import (
     IDLE_QUOTA_US,
@@ -24,7 +22,6 @@ from arl_tangram.managers.docker.group import SessionGroup
 from arl_tangram.managers.docker.limits import Shell
 from arl_tangram.managers.host.cgroup import SandboxGroup
 
-FREEZE_LIMIT_S = 2.0
 # What the kernel answers to cores that there are not, or not any more.
 NOT_TAKEN = (errno.EINVAL, errno.ERANGE, errno.ENOSPC, errno.EACCES, errno.EBUSY)
 
@@ -49,7 +46,6 @@ class DirectLimits:
         self._comes_last = False
         self._is_last = False  # as that was written
         self._failure: AllocationError | None = None
-        self._frozen = False
         self._tell_granted: Callable[[], None] = lambda: None
 
     def want(self, wish: Wish) -> None:
@@ -83,30 +79,6 @@ class DirectLimits:
         with self._rush() if self._wish == SUSPENDED else contextlib.nullcontext():
             yield
 
-    async def freeze(self) -> None:
-        """Freeze the container, and wait until all of it stands still; see `Limits.freeze`."""
-        self._frozen = True
-        try:
-            self._group.freeze()
-            deadline = time.monotonic() + FREEZE_LIMIT_S
-            while not self._group.is_frozen():
-                if time.monotonic() > deadline:
-                    await self.thaw()
-                    raise AllocationError(f"the container did not stand still within {FREEZE_LIMIT_S:g} s")
-                await asyncio.sleep(0.0005)
-        except OSError as error:
-            raise _as_lost(error) from error
-
-    async def thaw(self) -> None:
-        """Let the container go on; see `Limits.thaw`."""
-        if not self._frozen:
-            return
-        self._frozen = False
-        try:
-            self._group.thaw()
-        except OSError as error:
-            raise _as_lost(error) from error
-
     def session_group(self, number: int) -> SessionGroup:
         """Return the cgroup for a session; see `Limits.session_group`."""
         return SessionGroup(self._group.version, self._group.folders["freezer"] / f"arl_tangram-{number}", self._rush)
@@ -134,9 +106,7 @@ class DirectLimits:
         """Take nothing: the files tell."""
 
     async def aclose(self) -> None:
-        """Thaw what is frozen, which could not be killed, and leave nothing suspended; see `Limits.aclose`."""
-        with contextlib.suppress(SandboxLostError):
-            await self.thaw()
+        """Leave nothing suspended; see `Limits.aclose`."""
         if self._wish == SUSPENDED:
             self.want(None)  # what cannot be removed yet takes less long to die than suspended
 
@@ -183,9 +153,3 @@ def _as_allocation_error(error: OSError, wanted: Allotment) -> AllocationError:
     if isinstance(error, AllocationError):
         return error
     return AllocationError(f"wanted {wanted}; the kernel does not take it: {error}")
-
-
-def _as_lost(error: OSError) -> OSError:
-    if isinstance(error, AllocationError):
-        return error
-    return SandboxLostError(f"the container is gone: {error}")

@@ -48,19 +48,6 @@ class Limits(Protocol):
         """
         ...
 
-    async def freeze(self) -> None:
-        """Suspend what runs, whatever is wanted: it stands still, or (through a daemon) gets next to no time. Bounded.
-
-        Raises:
-            AllocationError: it did not work.
-            SandboxLostError: the container is gone.
-        """
-        ...
-
-    async def thaw(self) -> None:
-        """Resume what was suspended, or do nothing. Bounded; raises as `freeze` does."""
-        ...
-
     def session_group(self, number: int) -> SessionGroup | None:
         """Return the cgroup for a session, which need not exist; None if this process cannot have one."""
         ...

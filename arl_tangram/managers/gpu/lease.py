@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from arl_tangram.errors import NoServiceError, ServiceLostError, UsageError
+from arl_tangram.errors import ServiceLostError, UsageError
 from arl_tangram.managers.gpu.instances.backend import Backend
 from arl_tangram.managers.gpu.instances.hosted import Stay, ended
 from arl_tangram.model.gpu import Seat
-from arl_tangram.model.service import Service
+from arl_tangram.model.service import Service, service_of
 
 
 class GpuLease:
@@ -71,11 +71,7 @@ class GpuLease:
             NoServiceError: it has devices, and no service.
             UsageError: it is not ready, or released.
         """
-        if self.seat.instance is None:
-            raise NoServiceError("this action has devices of its own (gpu=), and no service")
-        if self._service is None or self._released:
-            raise UsageError(f"the seat on {self.seat.instance} is not ready, or was given back")
-        return self._service
+        return service_of(self.seat, None if self._released else self._service)
 
     def release(self) -> None:
         """Give it back; idempotent, synchronous, cannot fail. Before the scheduler is told that the seat is free."""

@@ -196,24 +196,6 @@ class SandboxGroup:
         """
         return parse_quota(_read(self.folders["cpu"] / FILES[self.version].quota))
 
-    def freeze(self) -> None:
-        """Begin to suspend everything in it and below; `is_frozen` tells when all stands still."""
-        write_file(self._freeze_file, "FROZEN" if self.version == 1 else "1")
-
-    def thaw(self) -> None:
-        """Resume everything in it."""
-        write_file(self._freeze_file, "THAWED" if self.version == 1 else "0")
-
-    def is_frozen(self) -> bool:
-        """Return whether everything in it stands still."""
-        if self.version == 1:
-            return _read(self._freeze_file).strip() == "FROZEN"
-        return "frozen 1" in _read(self.folders["freezer"] / "cgroup.events").splitlines()
-
-    @property
-    def _freeze_file(self) -> Path:
-        return self.folders["freezer"] / FILES[self.version].freeze
-
     def cpu_s(self) -> float:
         """Return the CPU time that was spent in it, its children included.
 

@@ -111,10 +111,11 @@ class SharedCores:
     def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> None:
         """A running action has lent its cores if `cores`, or waits for others and keeps them.
 
-        One that is suspended and keeps that goes on sharing: what it calls may wait for what it has started.
+        One that keeps them goes on sharing. Suspended, what it has started may be what its calls wait for; running, it
+        may be why somebody was suspended who holds what its calls wait for.
         """
         sharer = self._members.get(running.pending.id)
-        if sharer is not None and (cores or sharer.cores):
+        if sharer is not None and cores:
             sharer.count(now_s)
             sharer.away = True
             self._members.room_of(sharer).remove(sharer)

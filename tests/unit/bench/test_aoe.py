@@ -13,12 +13,10 @@ from arl_tangram.bench.aoe.gates import gates
 from arl_tangram.bench.aoe.grants import GrantTimes
 from arl_tangram.bench.aoe.overhead import Pooled, Sample, pooled
 from arl_tangram.bench.aoe.plan import DEFAULT, FULL, MODES, QUICK, Cell, Mode
-from arl_tangram.bench.aoe.suspending import Suspension
 
 API = Mode("api", "exec")
 CELLS = [Pooled(Cell(DEFAULT, live, s), 10, 0.02, 2.0, 3.0, 0.025) for live in (1, 8) for s in (0.1, 1.0)]
 GRANTS = [GrantTimes("direct", (1e-4, 1e-4, 2e-4)), GrantTimes("api", (0.02, 0.03, 0.01))]
-SUSPENDED = Suspension("direct", (1e-3,), (2e-3,), 0.0, True, "exit code 7, 100 of 100 lines", True, 1.1, True)
 
 
 def test_each_round_has_every_mode_and_is_begun_by_another() -> None:
@@ -51,8 +49,8 @@ def test_rounds_are_put_together_as_a_ratio_of_sums() -> None:
 
 
 def test_promises_that_are_kept() -> None:
-    judged = gates(CELLS, GRANTS, [SUSPENDED])
-    assert [gate.passed for gate in judged] == [True, True, True, True]
+    judged = gates(CELLS, GRANTS)
+    assert [gate.passed for gate in judged] == [True, True, True]
     assert judged[0].value == pytest.approx(0.02)
     assert judged[2].value == pytest.approx(0.005)
 
@@ -67,31 +65,24 @@ def test_promises_that_are_kept() -> None:
 )
 def test_one_cell_breaks_a_promise(change: dict[str, float], broken: list[int]) -> None:
     worse = [replace(one, **change) if one.cell.live == 8 else one for one in CELLS]  # type: ignore[arg-type]
-    judged = gates(worse, GRANTS, [SUSPENDED])
+    judged = gates(worse, GRANTS)
     assert [number for number, gate in enumerate(judged) if not gate.passed] == broken
     assert all(judged[number].where == "8 live" for number in broken)
 
 
 def test_other_modes_promise_nothing() -> None:
     dear = [replace(CELLS[0], cell=Cell(API, 1, 0.1), share=0.6)]
-    assert all(gate.passed for gate in gates(CELLS + dear, GRANTS, [SUSPENDED]))
+    assert all(gate.passed for gate in gates(CELLS + dear, GRANTS))
 
 
 def test_a_direct_grant_that_is_not_cheap_breaks_a_promise() -> None:
-    judged = gates(CELLS, [GrantTimes("direct", (0.001,)), GRANTS[1]], [SUSPENDED])
+    judged = gates(CELLS, [GrantTimes("direct", (0.001,)), GRANTS[1]])
     assert judged[2].passed is False
 
 
-@pytest.mark.parametrize("change", [{"intact": False}, {"timed_out": False}, {"usable": False}])
-def test_what_does_not_survive_a_suspension_breaks_a_promise(change: dict[str, bool]) -> None:
-    judged = gates(CELLS, GRANTS, [SUSPENDED, replace(SUSPENDED, grants="api", **change)])  # type: ignore[arg-type]
-    assert judged[3].passed is False
-    assert judged[3].where == "api"
-
-
 def test_without_direct_grants_nothing_about_them_is_judged() -> None:
-    judged = gates([replace(CELLS[0], cell=Cell(API, 1, 0.1))], GRANTS[1:], [replace(SUSPENDED, grants="api")])
-    assert [gate.passed for gate in judged] == [None, None, None, True]
+    judged = gates([replace(CELLS[0], cell=Cell(API, 1, 0.1))], GRANTS[1:])
+    assert [gate.passed for gate in judged] == [None, None, None]
 
 
 def test_the_tables_name_what_was_measured() -> None:
@@ -105,6 +96,3 @@ def test_the_tables_name_what_was_measured() -> None:
     pairs = [CorePair((2.0, 1.0), (2.1, 0.9)), CorePair((1.8, 1.2), (2.4, 1.2))]
     assert "1.80" in show.cores_table(pairs)  # the best of each, which need not be of one pair
     assert "not measured" in show.cores_table([])
-    broken = show.suspension_lines([replace(SUSPENDED, intact=False)])
-    assert "NOT intact" in broken
-    assert "NOT kept" not in broken

@@ -13,7 +13,7 @@ from arl_tangram.doctor.ray import Cluster, judge, look
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "_version", lambda: "2.60.0")
+    monkeypatch.setattr(ray, "version_of", lambda _: "2.60.0")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def joins_none(address: str) -> Cluster:
 def test_it_must_be_installed_and_new_enough(
     version: str | None, state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ray, "_version", lambda: version)
+    monkeypatch.setattr(ray, "version_of", lambda _: version)
     found = look(tmp_path, join=joins_none)
     assert found.state == state
     assert bool(found.advice) == (state != "ok")

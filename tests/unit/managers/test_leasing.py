@@ -6,6 +6,7 @@ import pytest
 
 from arl_tangram.errors import AllocationError, SandboxLostError
 from arl_tangram.managers.cores import Cores, Placement
+from arl_tangram.managers.lease import SandboxLease
 from arl_tangram.managers.leasing import Leasing
 from arl_tangram.managers.usage import UsageMeter
 
@@ -50,6 +51,27 @@ class Box:
         pass
 
 
+@pytest.fixture
+def cores() -> Cores:
+    return Cores([range(4)])
+
+
+@pytest.fixture
+def leasing(cores: Cores) -> Leasing:
+    return Leasing(cores)
+
+
+@pytest.fixture
+def box() -> Box:
+    return Box("a")
+
+
+@pytest.fixture
+def lease(leasing: Leasing, box: Box) -> SandboxLease:
+    """Return two cores for the box."""
+    return leasing.lease(2000, box, again=False)
+
+
 @pytest.mark.parametrize(
     ("error", "heard"),
     [
@@ -81,10 +103,10 @@ def test_a_grant_that_fails_leaves_nothing_and_those_that_it_moved_are_where_the
     assert cores.free == 3
 
 
-def test_what_a_failed_grant_has_moved_for_good_is_placed() -> None:
+def test_what_a_failed_grant_has_moved_for_good_is_placed(box: Box) -> None:
     cores = MovesForGood([range(3)])
     leasing = Leasing(cores)
-    box, bad = Box("a"), Box("bad")
+    bad = Box("bad")
     leasing.lease(500, box, again=False)
     bad.error = AllocationError("it is not in effect")
     with pytest.raises(AllocationError):
@@ -104,25 +126,22 @@ class MovesForGood(Cores):
         return {}
 
 
-def test_a_sandbox_that_is_lost_says_why() -> None:
-    box = Box("a")
+def test_a_sandbox_that_is_lost_says_why(leasing: Leasing, box: Box) -> None:
     box.error, box.lost = OSError(errno.ENOENT, "No such file"), SandboxLostError("it was killed")
     with pytest.raises(SandboxLostError, match="it was killed"):
-        Leasing(Cores([range(2)])).lease(1000, box, again=False)
+        leasing.lease(1000, box, again=False)
 
 
-def test_a_sandbox_that_is_dying_does_not_fail_the_grant_that_moves_it() -> None:
+def test_a_sandbox_that_is_dying_does_not_fail_the_grant_that_moves_it(box: Box) -> None:
     leasing = Leasing(Cores([range(3)]))
-    box, other = Box("a"), Box("b")
+    other = Box("b")
     first = leasing.lease(1500, box, again=False)
     box.error = OSError(errno.ENOENT, "No such file")
     leasing.lease(700, other, again=False).release()
     first.release()
 
 
-def test_a_release_that_comes_late_ends_nothing_of_the_next_action() -> None:
-    leasing = Leasing(Cores([range(3)]))
-    box = Box("a")
+def test_a_release_that_comes_late_ends_nothing_of_the_next_action(leasing: Leasing, box: Box) -> None:
     first = leasing.lease(1000, box, again=False)
     second = leasing.lease(2000, box, again=False)
     first.release()
@@ -131,10 +150,7 @@ def test_a_release_that_comes_late_ends_nothing_of_the_next_action() -> None:
     assert box.placement is None
 
 
-def test_a_lease_grows_shrinks_and_is_suspended() -> None:
-    cores = Cores([range(4)])
-    leasing = Leasing(cores)
-    box = Box("a")
+def test_a_lease_grows_shrinks_and_is_suspended(cores: Cores, leasing: Leasing, box: Box) -> None:
     lease = leasing.lease(1000, box, again=False, most=4000)
     assert box.told == 4000
     for count, free in [(3, 1), (2, 2), (0, 4), (4, 0)]:
@@ -147,24 +163,21 @@ def test_a_lease_grows_shrinks_and_is_suspended() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1000, 2000])
-def test_commands_are_told_the_most_that_they_ever_have(most: int) -> None:
-    box = Box("a")
-    Leasing(Cores([range(2)])).lease(2000, box, again=False, most=most)
+def test_commands_are_told_the_most_that_they_ever_have(most: int, leasing: Leasing, box: Box) -> None:
+    leasing.lease(2000, box, again=False, most=most)
     assert box.told == 2000
 
 
-def test_a_lease_that_is_released_while_it_is_suspended_is_not_resized_any_more() -> None:
-    cores = Cores([range(2)])
-    leasing = Leasing(cores)
-    box = Box("a")
-    first = leasing.lease(2000, box, again=False)
-    first.resize(0)
-    first.release()
+def test_a_lease_that_is_released_while_it_is_suspended_is_not_resized_any_more(
+    lease: SandboxLease, cores: Cores, leasing: Leasing, box: Box
+) -> None:
+    lease.resize(0)
+    lease.release()
     assert not box.suspended
     second = leasing.lease(1000, box, again=False)
-    first.resize(1000)
-    first.release()
-    assert (cores.free, box.placement) == (1, Placement(second.core_ids, 1000))
+    lease.resize(1000)
+    lease.release()
+    assert (cores.free, box.placement) == (3, Placement(second.core_ids, 1000))
 
 
 @pytest.mark.parametrize(
@@ -176,13 +189,9 @@ def test_a_lease_that_is_released_while_it_is_suspended_is_not_resized_any_more(
 )
 @pytest.mark.parametrize("milli_cores", [0, 1000, 3000])
 def test_a_change_that_fails_is_counted_and_heard(
-    error: BaseException, heard: type[BaseException], milli_cores: int
+    error: BaseException, heard: type[BaseException], milli_cores: int, lease: SandboxLease, cores: Cores, box: Box
 ) -> None:
     """Whoever asked has counted it, too, and may have given the cores away already."""
-    cores = Cores([range(4)])
-    leasing = Leasing(cores)
-    box = Box("a")
-    lease = leasing.lease(2000, box, again=False)
     box.error = error
     with pytest.raises(heard):
         lease.resize(milli_cores)
@@ -191,23 +200,19 @@ def test_a_change_that_fails_is_counted_and_heard(
     assert cores.free == 4
 
 
-def test_a_sandbox_that_is_lost_says_so_when_it_is_resized() -> None:
-    cores = Cores([range(2)])
-    leasing = Leasing(cores)
-    box = Box("a")
-    lease = leasing.lease(2000, box, again=False)
+def test_a_sandbox_that_is_lost_says_so_when_it_is_resized(lease: SandboxLease, cores: Cores, box: Box) -> None:
     box.lost = SandboxLostError("it was killed")
     with pytest.raises(SandboxLostError, match="it was killed"):
         lease.resize(0)
-    assert (cores.free, box.suspended) == (2, False)
+    assert (cores.free, box.suspended) == (4, False)
 
 
 def test_cores_that_went_offline_cannot_be_given_to_who_runs_which_keeps_what_it_has(
     caplog: pytest.LogCaptureFixture,
+    cores: Cores,
+    leasing: Leasing,
+    box: Box,
 ) -> None:
-    cores = Cores([range(4)])
-    leasing = Leasing(cores)
-    box = Box("a")
     lease = leasing.lease(1000, box, again=False)
     with pytest.raises(ValueError, match="4 cores were asked, 3 are free"):
         lease.resize(5000)
@@ -222,11 +227,9 @@ def test_cores_that_went_offline_cannot_be_given_to_who_runs_which_keeps_what_it
     assert cores.free == 2
 
 
-def test_a_suspended_action_for_which_no_core_is_online_fails() -> None:
-    cores = Cores([range(2)])
-    leasing = Leasing(cores)
-    box = Box("a")
-    lease = leasing.lease(2000, box, again=False)
+def test_a_suspended_action_for_which_no_core_is_online_fails(
+    lease: SandboxLease, cores: Cores, leasing: Leasing, box: Box
+) -> None:
     lease.resize(0)
     leasing.lease(1000, None, again=False)
     cores.set_available([0])
@@ -235,11 +238,9 @@ def test_a_suspended_action_for_which_no_core_is_online_fails() -> None:
     assert (lease.core_ids, box.suspended) == ((), True)
 
 
-def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_and_is_not_suspended_again() -> None:
-    cores = Cores([range(4)])
-    leasing = Leasing(cores)
-    box = Box("a")
-    lease = leasing.lease(2000, box, again=False)
+def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_and_is_not_suspended_again(
+    lease: SandboxLease, cores: Cores, leasing: Leasing, box: Box
+) -> None:
     lease.resize(0)
     lease.wake()
     assert (box.suspended, box.placement) == (False, Placement((0, 1), 2000))
@@ -255,19 +256,27 @@ def test_who_is_woken_goes_on_where_it_was_though_those_cores_count_as_others_an
     assert box.suspended
 
 
-def test_who_runs_when_it_is_woken_is_not_suspended_any_more() -> None:
-    leasing = Leasing(Cores([range(2)]))
+@pytest.mark.parametrize(("online", "where"), [((1, 2), (1,)), ((2, 3), (2,))])
+def test_who_is_woken_goes_on_where_cores_are_online(online: tuple[int, ...], where: tuple[int, ...]) -> None:
+    cores = Cores([range(4)])
+    leasing = Leasing(cores, look=lambda: cores.set_available(seen))
     box = Box("a")
+    seen: tuple[int, ...] = (0, 1, 2, 3)
     lease = leasing.lease(2000, box, again=False)
+    lease.resize(0)
+    seen = online
+    lease.wake()
+    assert box.placement == Placement(where, 1000)
+
+
+def test_who_runs_when_it_is_woken_is_not_suspended_any_more(lease: SandboxLease, box: Box) -> None:
     lease.wake()
     assert box.placement == Placement((0, 1), 2000)
     lease.resize(0)
     assert (box.suspended, lease.core_ids) == (False, ())
 
 
-def test_waking_a_sandbox_that_is_dying_fails_nothing() -> None:
-    leasing = Leasing(Cores([range(2)]))
-    box = Box("a")
+def test_waking_a_sandbox_that_is_dying_fails_nothing(leasing: Leasing, box: Box) -> None:
     lease = leasing.lease(1000, box, again=False)
     lease.resize(0)
     box.error = OSError(errno.ENOENT, "No such file")
@@ -275,10 +284,10 @@ def test_waking_a_sandbox_that_is_dying_fails_nothing() -> None:
     leasing.lease(1000, None, again=False).wake()
 
 
-def test_fractions_move_with_what_a_change_gives_up() -> None:
+def test_fractions_move_with_what_a_change_gives_up(box: Box) -> None:
     cores = Cores([range(2)])
     leasing = Leasing(cores)
-    box, other = Box("a"), Box("b")
+    other = Box("b")
     leasing.lease(500, box, again=False)
     lease = leasing.lease(1000, other, again=False)
     cores.set_available([1])

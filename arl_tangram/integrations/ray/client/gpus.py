@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arl_tangram.errors import NodeLostError, NoServiceError, ServiceLostError, TangramError, UsageError
+from arl_tangram.errors import NodeLostError, ServiceLostError, TangramError, UsageError
 from arl_tangram.integrations.ray.answers import answer_of, packed
 from arl_tangram.integrations.ray.client.calls import AgentCalls
 from arl_tangram.integrations.ray.lines import AgentLine
 from arl_tangram.integrations.ray.naming import named
 from arl_tangram.integrations.ray.wire import Shape
 from arl_tangram.model.gpu import HostedService, Instance, Seat
-from arl_tangram.model.service import Service
+from arl_tangram.model.service import Service, service_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,7 @@ class RemoteGpuLease:
             NoServiceError: it has devices, and no service.
             UsageError: it is not ready, or released.
         """
-        if self.seat.instance is None:
-            raise NoServiceError("this action has devices of its own (gpu=), and no service")
-        if self._service is None or self._is_released:
-            raise UsageError(f"the seat on {self.seat.instance} is not ready, or was given back")
-        return self._service
+        return service_of(self.seat, None if self._is_released else self._service)
 
     def release(self) -> None:
         """Use it no more; idempotent, synchronous, cannot fail. The owner gives it back at the end of the call."""

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from arl_tangram.calling import Calling
-from arl_tangram.context import active_var
-from arl_tangram.errors import UsageError
+from arl_tangram.inside import check_cancel_group, check_drain
 from arl_tangram.integrations.ray.client.questions import Questions
 from arl_tangram.integrations.ray.sessions.pump import Pump
 from arl_tangram.model.quantities import is_name, plain
 from arl_tangram.model.statistics import Statistics
 from arl_tangram.trace.figures import Figures
-from arl_tangram.trajectories import trajectory_var
 
 
 class Steered(Calling):
@@ -51,8 +49,7 @@ class Steered(Calling):
             ShutdownError: the runtime is closed meanwhile.
             LeaseLostError, OwnerLostError: the owner does not answer.
         """
-        if (inside := _running_action()) is not None:
-            raise UsageError(f"{inside} would wait for itself in drain(); call it from outside of actions")
+        check_drain()
         await self._ask("drain", {})
 
     async def cancel_group(self, group: str) -> int:
@@ -64,11 +61,7 @@ class Steered(Calling):
         Raises:
             LeaseLostError, OwnerLostError: the owner does not answer.
         """
-        inside, trajectory = _running_action(), trajectory_var.get()
-        if inside is not None and trajectory is not None and trajectory.group == group:
-            raise UsageError(f"{inside} would end itself by cancel_group({group!r}); call it from the rollout")
-        if not is_name(group):
-            raise UsageError(f"cancel_group() takes the name of a group, not {group!r}")
+        check_cancel_group(group)
         return cast(int, await self._ask("cancel_group", {"group": plain(group)}))
 
     def set_capacity(self, name: str, capacity: float) -> None:
@@ -130,8 +123,3 @@ class Steered(Calling):
         if self._is_here():  # else the loop goes on, and sends it itself
             arguments["said"] = self._pump.unheard()
         return self._questions.look(what, arguments)
-
-
-def _running_action() -> str | None:
-    active = active_var.get()
-    return None if active is None or active.ended else active.name

@@ -18,11 +18,12 @@ from arl_tangram.managers.manager import check_whole
 from arl_tangram.model.gpu import Instance, ServiceStatistics
 from arl_tangram.model.lifecycle import Demand
 from arl_tangram.model.quantities import capacity_units, is_name
-from arl_tangram.model.statistics import DimensionStatistics, Statistics
+from arl_tangram.model.statistics import Statistics
 from arl_tangram.model.topology import Dimension, Topology, is_breaker, node_of, resource_of
 from arl_tangram.opening import Happened, sink_of
 from arl_tangram.scheduling.core import SchedulerCore
 from arl_tangram.scheduling.feasibility import check_capacity
+from arl_tangram.scheduling.usage import usage_of
 from arl_tangram.setup import Setup
 from arl_tangram.timed_policy import watched
 from arl_tangram.trace.figures import Figures
@@ -221,11 +222,7 @@ class Decider:
             running=core.running,
             lingering=(),
             trajectories=core.trajectories,
-            dimensions={
-                d.name: DimensionStatistics(core.capacity(i) / d.scale, core.used(i) / d.scale, core.free(i) / d.scale)
-                for i, d in enumerate(core.topology.dimensions)
-                if not is_breaker(d.name)
-            },
+            dimensions=usage_of(core),
             breakers={} if self.breakers is None else self.breakers.states(),
             services={s.name: ServiceStatistics() for s in self._nodes.services()} | self._summary.services(),
         )

@@ -53,8 +53,6 @@ class FakeHost:
         folder = f"sys/fs/cgroup{own}"
         self.write(f"{folder}{inner}/cgroup.controllers", controllers + "\n")
         self.write(f"{folder}/cgroup.controllers", controllers + "\n")
-        self.write(f"{folder}/cgroup.freeze", "0\n")
-        self.write(f"{folder}/cgroup.events", "populated 1\nfrozen 1\n")
         self.write(f"{folder}/cpu.stat", "usage_usec 1500000\nuser_usec 1\n")
         if "cpu " in controllers:
             self.write(f"{folder}/cpu.max", "10000 100000\n")
@@ -107,11 +105,6 @@ def test_v2_group_is_found_whatever_the_driver_calls_it(host: FakeHost, own: str
     group.set_quota_us(50_000)
     assert (group.effective_cores(), group.quota_us()) == ((2, 3), 50_000)
     assert (host.root / f"sys/fs/cgroup{own}/cpu.max").read_text() == "50000 100000"
-    group.freeze()
-    assert (host.root / f"sys/fs/cgroup{own}/cgroup.freeze").read_text() == "1"
-    assert group.is_frozen()
-    group.thaw()
-    assert (host.root / f"sys/fs/cgroup{own}/cgroup.freeze").read_text() == "0"
 
 
 def test_a_process_that_is_not_visible_here_is_no_way_in(host: FakeHost) -> None:

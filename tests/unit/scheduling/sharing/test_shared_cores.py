@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import pytest
 
@@ -12,6 +13,19 @@ from arl_tangram.model.sharing import SharePolicy
 from arl_tangram.scheduling.policies import equal_shares, least_attained, size_aware
 from property.wrong_shares import OwnShares
 from unit.scheduling.sharing.machine import Machine
+
+Preempted: TypeAlias = tuple[Machine, int, int]
+
+
+@pytest.fixture
+def preempted() -> Preempted:
+    """Return a machine of one core, a long action that is suspended on it, and the short one for which it is."""
+    machine = Machine(cores=1, sharing=size_aware())
+    long = machine.submit(duration_s=100)
+    machine.decide()
+    short = machine.submit(duration_s=1)
+    machine.decide(1.0)
+    return machine, long, short
 
 
 def test_what_runs_grows_into_cores_that_fall_free_and_shrinks_for_the_next() -> None:
@@ -29,16 +43,38 @@ def test_what_runs_grows_into_cores_that_fall_free_and_shrinks_for_the_next() ->
     assert machine.core.free(0) == 0
 
 
-def test_a_long_one_is_suspended_for_a_short_one_and_goes_on_after_it() -> None:
-    machine = Machine(cores=1, sharing=size_aware())
-    long = machine.submit(duration_s=100)
-    machine.decide()
-    short = machine.submit(duration_s=1)
-    machine.decide(1.0)
+def test_a_long_one_is_suspended_for_a_short_one_and_goes_on_after_it(preempted: Preempted) -> None:
+    machine, long, short = preempted
     assert machine.units == {long: 0, short: 1}
     machine.finish(short, 1.0)
     machine.decide(2.0)
     assert machine.units == {long: 1}
+
+
+def test_one_that_keeps_its_cores_while_it_waits_for_others_goes_on_sharing_them() -> None:
+    """Else who holds what it waits for, and was suspended for it, would never go on."""
+    machine = Machine(cores=2, sharing=size_aware())
+    holder = machine.submit(2, duration_s=100, memory_gib=16)
+    machine.decide()
+    keeper = machine.submit(2, duration_s=1)
+    machine.decide(1.0)
+    assert machine.units == {holder: 0, keeper: 2}
+    machine.core.lend(keeper, 1.0, cores=False)  # something that it has started is alive
+    called = machine.submit_only(0, parent=keeper, memory_gib=1)
+    machine.decide(1.0)
+    while not machine.units[holder]:
+        wakeup_s = machine.core.next_wakeup_s()
+        assert wakeup_s is not None
+        assert wakeup_s < 1000
+        machine.decide(wakeup_s)
+    machine.finish(holder)
+    machine.decide()
+    assert machine.units == {keeper: 2, called: 0}
+    machine.finish(called)
+    assert machine.core.reclaim(keeper, machine.now_s)
+    machine.finish(keeper, 1.0)
+    machine.decide()
+    assert machine.core.free(0) == 2000
 
 
 def test_who_was_changed_lately_keeps_its_cores_for_a_while() -> None:
@@ -92,24 +128,16 @@ def test_one_that_is_suspended_goes_on_with_what_there_can_be() -> None:
     assert machine.core.free(0) == 2000
 
 
-def test_a_suspended_one_may_end() -> None:
-    machine = Machine(cores=1, sharing=size_aware())
-    long = machine.submit(duration_s=100)
-    machine.decide()
-    short = machine.submit(duration_s=1)
-    machine.decide(1.0)
+def test_a_suspended_one_may_end(preempted: Preempted) -> None:
+    machine, long, short = preempted
     machine.finish(long, None)
     machine.decide(1.5)
     assert machine.units == {short: 1}
     assert machine.core.used(0) == 1000
 
 
-def test_a_suspended_one_lends_nothing_and_has_it_all_back_at_once() -> None:
-    machine = Machine(cores=1, sharing=size_aware())
-    caller = machine.submit(duration_s=100)
-    machine.decide()
-    short = machine.submit(duration_s=1)
-    machine.decide(1.0)
+def test_a_suspended_one_lends_nothing_and_has_it_all_back_at_once(preempted: Preempted) -> None:
+    machine, caller, short = preempted
     machine.core.lend(caller, 1.0)
     called = machine.submit(parent=caller, duration_s=0.1)
     machine.decide(1.5)
@@ -137,12 +165,8 @@ def test_a_caller_has_its_cores_back_though_sharers_have_them_all() -> None:
     assert [r.units for r in decided.resized] == [0, 0]
 
 
-def test_a_trajectory_closes_when_its_suspended_action_has_ended() -> None:
-    machine = Machine(cores=1, sharing=size_aware())
-    long = machine.submit(duration_s=100)
-    machine.decide()
-    machine.submit(duration_s=1)
-    machine.decide(1.0)
+def test_a_trajectory_closes_when_its_suspended_action_has_ended(preempted: Preempted) -> None:
+    machine, long, _ = preempted
     machine.core.close(long - 1, 1.0)
     assert machine.core.trajectories == 2
     machine.finish(long, None)
@@ -163,12 +187,8 @@ def test_who_waits_for_a_share_gives_up_and_can_be_withdrawn() -> None:
     assert machine.core.waiting == 0
 
 
-def test_nothing_new_starts_while_halted_and_what_is_suspended_goes_on() -> None:
-    machine = Machine(cores=1, sharing=size_aware())
-    long = machine.submit(duration_s=100)
-    machine.decide()
-    short = machine.submit(duration_s=1)
-    machine.decide(1.0)
+def test_nothing_new_starts_while_halted_and_what_is_suspended_goes_on(preempted: Preempted) -> None:
+    machine, long, short = preempted
     new = machine.submit(duration_s=0.1)
     machine.core.halt(True, 1.1)
     machine.decide(1.1)
