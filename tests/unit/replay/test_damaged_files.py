@@ -25,7 +25,7 @@ Lines = list[dict[str, Any]]
 IMPOSSIBLE: list[Any] = [-1, -0.5, -1e300, 1e13, 1e308, float("nan"), float("inf"), 10**30, "x", True, [], {}, [None]]
 ANY_WILL_DO = {"key", "library", "clock", "created_unix_s", "expected_s", "cores", "error", "policy", "reason", "tool"}
 """Fields on which no figure depends."""
-MAY_BE_ANY = {
+MAY_BE_ANY: dict[str, list[Any]] = {
     "priority": [-1, 10**30],  # who comes first
     "at_s": [-1, -0.5],  # of the first line: a clock may begin anywhere
     "since_s": [-1, -0.5],
