@@ -21,6 +21,7 @@ from arl_tangram.replay.variants import (
     of_batch,
     policy_named,
     predict,
+    variant_named,
     with_cores,
     with_memory,
 )
@@ -61,13 +62,20 @@ def _parser() -> argparse.ArgumentParser:
         help="the file that Tangram(trace=...) wrote; or the files of another program's recording (comma-separated or "
         "JSON lines): calls with traj, start_s, dur_s, trajectories with traj, span_s",
     )
-    parser.add_argument("--cores", type=_whole, metavar="N", help="of the pool; default: as many as there were")
+    parser.add_argument(
+        "--cores",
+        action="append",
+        type=_whole,
+        metavar="N",
+        help="of the pool; once for each table; default: as many as there were",
+    )
     parser.add_argument("--memory-gib", type=_amount, metavar="M", help="of the pool; default: as much as there was")
     parser.add_argument(
         "--policy",
         action="append",
         metavar="NAME",
-        help="elastic, paper, fixed(N) or reserved(N); once for each column; default: as recorded",
+        help="elastic, paper, fixed(N) or reserved(N), behind a comma resize, or an order, as in 'elastic, resize'; "
+        "once for each column; default: as recorded",
     )
     parser.add_argument("--share", choices=["resize"], help="running actions share the cores, except under reserved(N)")
     parser.add_argument("--order", choices=get_args(Order), default="fcfs", help="who comes first (fcfs)")
@@ -78,18 +86,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _replay(found: argparse.Namespace) -> str:
     source = read_source(found.files)
-    topology = _topology(source, found.cores, found.memory_gib)
+    topologies = [_topology(source, cores, found.memory_gib) for cores in found.cores or [None]]
     workload = source.workload if found.batch is None else of_batch(source.workload, found.batch)
     variants = _variants(source, found)
-    predictions = [predict(workload, topology, variant, host=source.host) for variant in variants]
+    tables = [
+        [predict(workload, topology, variant, host=source.host) for variant in variants] for topology in topologies
+    ]
+    predictions = [prediction for table in tables for prediction in table]
     # What was asked for may be the run as it was: then that is done already.
-    there = predictions if (topology, workload) == (source.topology, source.workload) else []
+    there = [one for one in predictions if (one.topology, workload) == (source.topology, source.workload)]
     recorded, itself = _recorded(source, there)
     if found.json:
         return json.dumps(_summary(source, predictions, itself), indent=1) + "\n"
-    columns: list[show.Column] = [recorded]
-    columns += [(one.variant.name, one.figures, one.topology) for one in predictions]
-    text = f"{show.introduction(source, workload)}\n{show.table(columns)}{show.refusals(predictions)}"
+    text = show.introduction(source, workload)
+    for table in tables:
+        columns = [recorded, *((one.variant.name, one.figures, one.topology) for one in table)]
+        text += f"\n{show.table(columns)}{show.refusals(table)}"
     if source.measured is not None and itself is not None:
         text += f"\n{show.deviation(source.measured, itself)}"
     return text
@@ -109,7 +121,7 @@ def _topology(source: Source, cores: int | None, memory_gib: float | None) -> To
 def _variants(source: Source, found: argparse.Namespace) -> list[Variant]:
     share = found.share is not None
     if found.policy is not None:
-        return [Variant(policy_named(name), found.order, share) for name in found.policy]
+        return [variant_named(name, order=found.order, share=share) for name in found.policy]
     own = _own(source)
     return [Variant(own.policy, found.order, share or own.shares)]
 
@@ -147,7 +159,8 @@ def _summary(source: Source, predictions: Sequence[Prediction], itself: Predicti
 
 
 def _record(prediction: Prediction) -> dict[str, object]:
-    return {"variant": prediction.variant.name, **asdict(prediction.figures)}
+    cores = show.cores_of(prediction.topology)
+    return {"variant": prediction.variant.name, "cores": cores, **asdict(prediction.figures)}
 
 
 def _whole(text: str) -> int:

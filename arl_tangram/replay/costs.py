@@ -135,7 +135,8 @@ class Costs:
                 demand.priority,
                 queue_timeout=demand.queue_timeout,
                 duration_s=demand.duration_s,
-                preemptible=demand.preemptible or self._version < _FIRST_WITH_PREEMPTIBLE,
+                # A trajectory's own cores are never shared, so that its calls do not say whether they could be.
+                preemptible=demand.preemptible or demand.reserved > 0 or self._version < _FIRST_WITH_PREEMPTIBLE,
             )
         return found
 

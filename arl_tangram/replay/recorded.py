@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from arl_tangram.model.cost import Cost
 from arl_tangram.model.lifecycle import ActionSpec
 from arl_tangram.model.quantities import MILLI
-from arl_tangram.replay.recording import Recorded, RecordingError
+from arl_tangram.replay.recording import Recorded
+from arl_tangram.replay.tables import RecordingError
 from arl_tangram.simulate.calls import Call, Rollout, Turn, Workload
+
+_DAY_S = 86_400.0
 
 
 @dataclass(slots=True)
@@ -21,12 +24,16 @@ class Repairs:
         unsorted: calls that come in the file after one that began later, which are made in the order of time.
         overlapping: calls that began before one before them had ended, which are made when it has.
         overrun: trajectories that had ended before their calls had, which end with them.
+        twice: calls that are there more than once, with the same times and tool, each of which is made.
+        late: trajectories whose first call begins a day after them or later, as if its time were that of a clock.
     """
 
     endless: int = 0
     unsorted: int = 0
     overlapping: int = 0
     overrun: int = 0
+    twice: int = 0
+    late: int = 0
 
 
 def told(repairs: Repairs) -> list[str]:
@@ -36,6 +43,11 @@ def told(repairs: Repairs) -> list[str]:
         (repairs.unsorted, "Calls behind one that began later, which are made in the order of time"),
         (repairs.endless, "Calls without a recorded end, which are left out"),
         (repairs.overrun, "Trajectories that are shorter than their calls, and end with the last of these"),
+        (repairs.twice, "Calls that are there again, with the same times and tool, and are made again"),
+        (
+            repairs.late,
+            "Trajectories that think for a day or longer before their first call (are these times of a clock?)",
+        ),
     )
     return [f"{what}: {count:,}." for count, what in said if count]
 
@@ -60,6 +72,9 @@ def workload_of(recorded: Iterable[Recorded]) -> tuple[Workload, Repairs]:
 
 def _rollout(recorded: Recorded, specs: dict[str, ActionSpec], repairs: Repairs) -> Rollout:
     turns: list[Turn] = []
+    repairs.late += min((call.start_s for call in recorded.calls), default=0.0) >= _DAY_S
+    lasting = [call for call in recorded.calls if call.duration_s]
+    repairs.twice += len(lasting) - len(set(lasting))
     before_s = ended_s = 0.0
     for call in recorded.calls:
         repairs.unsorted += call.start_s < before_s

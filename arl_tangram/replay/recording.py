@@ -2,37 +2,19 @@
 
 Two kinds of files, told apart by their columns. A file of calls has `traj`, `start_s` (from the beginning of the
 trajectory) and `dur_s`; a file of trajectories has `traj` and `span_s` (how long the whole of it took). Both may have
-`group`, and calls may have `tool`; other columns are not looked at. In a file of JSON lines each line is an object with
-such fields, of a call or of a trajectory; a field that is null or left out is an empty one. Files that are compressed
-by gzip are read as they are.
+`group`, and calls may have `tool`; other columns are not looked at, and named. In a file of JSON lines each line is an
+object with such fields, of a call or of a trajectory; a field that is null or left out is an empty one. Files that are
+compressed by gzip are read as they are.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
-import math
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from arl_tangram.errors import TangramError
-
-TRAJECTORY, GROUP, TOOL = "traj", "group", "tool"
-START, DURATION, SPAN = "start_s", "dur_s", "span_s"
-CALL_COLUMNS = (TRAJECTORY, START, DURATION)
-TRAJECTORY_COLUMNS = (TRAJECTORY, SPAN)
-
-_COLUMNS = (TRAJECTORY, GROUP, TOOL, START, DURATION, SPAN)
-_GZIP = b"\x1f\x8b"
-
-
-class RecordingError(TangramError, ValueError):
-    """A file cannot be read as recorded trajectories; the message names the file and the line."""
+from arl_tangram.replay.tables import CALL_COLUMNS, DURATION, SPAN, START, TOOL, RecordingError, Table, and_
 
 
 class RecordedCall(NamedTuple):
@@ -74,12 +56,15 @@ def read(paths: Sequence[Path]) -> list[Recorded]:
             do not have.
         OSError: a file cannot be read.
     """
-    return read_with_columns(paths)[0]
+    return read_with_notes(paths)[0]
 
 
-def read_with_columns(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]:
-    """Read trajectories as `read` does; return the columns besides that nothing here looks at."""
-    tables = [table for path in paths for table in _Table.read(path)]
+def read_with_notes(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]:
+    """Read trajectories as `read` does; say what of the files is not looked at, or may not be whole."""
+    for number, path in enumerate(paths):
+        if any(path.samefile(other) for other in paths[:number]):
+            raise RecordingError(f"{path} is given twice: its calls would be made twice")
+    tables = [table for path in paths for table in Table.read(path)]
     known: dict[tuple[str, str], Recorded] = {}
     for table in tables:
         if table.is_of_trajectories:
@@ -87,11 +72,18 @@ def read_with_columns(paths: Sequence[Path]) -> tuple[list[Recorded], list[str]]
     listed = bool(known)
     calls = [table for table in tables if not table.is_of_trajectories]
     if not calls:
-        raise RecordingError(f"no file of calls among {', '.join(map(str, paths))}: none has {_and(CALL_COLUMNS)}")
+        raise RecordingError(f"no file of calls among {', '.join(map(str, paths))}: none has {and_(CALL_COLUMNS)}")
     for table in calls:
         _add_calls(table, known, listed=listed)
-    unknown = {column: None for table in tables for column in table.columns if column not in _COLUMNS}
-    return list(known.values()), list(unknown)
+    unknown = {column: None for table in tables for column in table.columns if column not in table.known}
+    notes = [
+        f"The last line of {table.path} has no line break: if it was cut off, its last field is wrong."
+        for table in tables
+        if not table.ends
+    ]
+    if unknown:
+        notes.append(f"Columns that are not looked at: {', '.join(unknown)}.")
+    return list(known.values()), notes
 
 
 def of_group(recorded: Iterable[Recorded], group: str | None) -> list[Recorded]:
@@ -110,126 +102,7 @@ def of_group(recorded: Iterable[Recorded], group: str | None) -> list[Recorded]:
     return found
 
 
-class _Table:
-    """The rows of a file, each with the line where it ends."""
-
-    def __init__(self, path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Mapping[str, str]]]) -> None:
-        self._path = path
-        self.columns = columns
-        self.rows = rows
-        self.has_tools = TOOL in columns
-        self.is_of_trajectories = START not in columns
-
-    @staticmethod
-    def read(path: Path) -> list[_Table]:
-        """Read a file of either kind; one of JSON lines may be of both."""
-        text = _text(path)
-        if text.lstrip().startswith("{"):
-            return _tables_of_json(path, text)
-        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        try:
-            columns = list(reader.fieldnames or ())
-            rows = [(reader.line_num, row) for row in reader]
-        except csv.Error as error:
-            raise RecordingError(
-                f"{path}, line {reader.reader.line_num}: this is not comma-separated: {error}"
-            ) from None
-        _check_columns(path, columns)
-        if not rows:
-            raise RecordingError(f"{path} has columns and no rows")
-        for line, row in rows:
-            if None in row or None in row.values():
-                raise RecordingError(f"{path}, line {line}: it does not have the {len(columns)} fields of line 1")
-        return [_Table(path, columns, rows)]
-
-    def error(self, line: int, said: str) -> RecordingError:
-        """Return the error about a row."""
-        return RecordingError(f"{self._path}, line {line}: {said}")
-
-    def key(self, line: int, row: Mapping[str, str]) -> tuple[str, str]:
-        """Return the group and the name of the trajectory that a row is about."""
-        if not row[TRAJECTORY]:
-            raise self.error(line, f"{TRAJECTORY} is empty")
-        return row.get(GROUP, ""), row[TRAJECTORY]
-
-    def seconds(self, line: int, row: Mapping[str, str], column: str) -> float:
-        """Return what a column says, from 0."""
-        try:
-            value = float(row[column])
-        except ValueError:
-            raise self.error(line, f"{column} is {row[column]!r}, which is no number") from None
-        if not 0 <= value < math.inf:
-            raise self.error(line, f"{column} is {row[column]}; seconds are finite and not negative")
-        return value
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file."""
-    content = path.read_bytes()
-    try:
-        if content.startswith(_GZIP):
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise RecordingError(f"{path} begins like a gzip file and cannot be decompressed: {error}") from None
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{path} is not text in UTF-8: {error}") from None
-
-
-def _tables_of_json(path: Path, text: str) -> list[_Table]:
-    """Return the calls and the trajectories of a file of JSON lines."""
-    found: dict[bool, list[tuple[int, dict[str, str]]]] = {}
-    for line, written in enumerate(text.split("\n"), 1):
-        if written.strip():
-            row = _row_of_json(path, line, written)
-            is_call = START in row or DURATION in row
-            needed = CALL_COLUMNS if is_call else TRAJECTORY_COLUMNS
-            if missing := [column for column in needed if column != DURATION and column not in row]:
-                raise RecordingError(
-                    f"{path}, line {line}: {_and(needed)} belong together; there is no {_and(missing)}"
-                )
-            found.setdefault(is_call, []).append((line, row))
-    tables: list[_Table] = []
-    for rows in found.values():
-        columns = list(dict.fromkeys(column for _, row in rows for column in row))
-        empty = dict.fromkeys((*columns, DURATION) if START in columns else columns, "")
-        tables.append(_Table(path, columns, [(line, empty | row) for line, row in rows]))
-    return tables
-
-
-def _row_of_json(path: Path, line: int, written: str) -> dict[str, str]:
-    """Return the fields of a line as a file of comma-separated values has them."""
-    try:
-        found: object = json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{path}, line {line}: not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise RecordingError(f"{path}, line {line}: it is no object")
-    row: dict[str, str] = {}
-    for column, value in cast("dict[str, object]", found).items():
-        if column not in _COLUMNS:
-            row[column] = ""
-        elif isinstance(value, bool) or not isinstance(value, str | int | float | None):
-            raise RecordingError(
-                f"{path}, line {line}: {column} takes a number or a text, not {json.dumps(value)[:80]}"
-            )
-        else:
-            row[column] = "" if value is None else str(value)
-    return row
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    if not columns:
-        raise RecordingError(f"{path} is empty")
-    if any(set(wanted) <= set(columns) for wanted in (CALL_COLUMNS, TRAJECTORY_COLUMNS)):
-        return
-    raise RecordingError(
-        f"{path}, line 1: calls have the columns {_and(CALL_COLUMNS)}, trajectories {_and(TRAJECTORY_COLUMNS)}; "
-        f"this file has {', '.join(columns)}"
-    )
-
-
-def _add_trajectories(table: _Table, known: dict[tuple[str, str], Recorded]) -> None:
+def _add_trajectories(table: Table, known: dict[tuple[str, str], Recorded]) -> None:
     for line, row in table.rows:
         group, name = key = table.key(line, row)
         if key in known:
@@ -237,7 +110,7 @@ def _add_trajectories(table: _Table, known: dict[tuple[str, str], Recorded]) -> 
         known[key] = Recorded(name, group, table.seconds(line, row, SPAN))
 
 
-def _add_calls(table: _Table, known: dict[tuple[str, str], Recorded], *, listed: bool) -> None:
+def _add_calls(table: Table, known: dict[tuple[str, str], Recorded], *, listed: bool) -> None:
     for line, row in table.rows:
         group, name = key = table.key(line, row)
         if listed and key not in known:
@@ -245,7 +118,3 @@ def _add_calls(table: _Table, known: dict[tuple[str, str], Recorded], *, listed:
         duration_s = table.seconds(line, row, DURATION) if row[DURATION] else None
         call = RecordedCall(table.seconds(line, row, START), duration_s, row[TOOL] if table.has_tools else "")
         known.setdefault(key, Recorded(name, group)).calls.append(call)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from arl_tangram.model.lifecycle import Outcome
-from arl_tangram.model.topology import Topology
+from arl_tangram.model.topology import Dimension, Topology
 from arl_tangram.replay.calls import calls_of
 from arl_tangram.replay.source import Source
 from arl_tangram.replay.variants import Prediction
@@ -71,23 +71,34 @@ def _s(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f} s"
 
 
-def _cores(figures: Figures, topology: Topology | None) -> str:
-    found = _of_cores(figures, topology)
-    return "-" if found is None else f"{found[0]:g}"
+def cores_of(topology: Topology | None) -> float | None:
+    """Return the cores that there are on all nodes; None if that is not known."""
+    if topology is None or not topology.cores:
+        return None
+    return sum(row.capacity / row.scale for row in _rows_of_cores(topology))
+
+
+def _rows_of_cores(topology: Topology) -> list[Dimension]:
+    return [row for index, row in enumerate(topology.dimensions) if topology.cores >> index & 1]
+
+
+def _cores(_figures: Figures, topology: Topology | None) -> str:
+    found = cores_of(topology)
+    return "-" if found is None else f"{found:g}"
 
 
 def _of_cores(figures: Figures, topology: Topology | None) -> tuple[float, float, float | None] | None:
-    """Return the cores that there are, the core-seconds held, and those that commands used; of all nodes."""
+    """Return the cores of all nodes, the core-seconds held, and those that commands used, if any did."""
     if topology is None or not topology.cores:
         return None
-    rows = [row for index, row in enumerate(topology.dimensions) if topology.cores >> index & 1]
+    rows = _rows_of_cores(topology)
     by_name = {row.name: row for row in figures.dimensions}
     found = [by_name[row.name] for row in rows]
     used = [row.used_share * row.capacity * figures.elapsed_s for row in found if row.used_share is not None]
     return (
         sum(row.capacity for row in found),
         sum(row.held_unit_s for row in found),
-        sum(used) if len(used) == len(found) else None,
+        sum(used) if figures.total.cpu_s and len(used) == len(found) else None,
     )
 
 

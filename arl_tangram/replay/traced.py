@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arl_tangram.model.events import (
+    ActionDeferred,
     ActionEnded,
+    ActionLent,
     ActionResized,
+    ActionResumed,
     ActionStarted,
     ActionSubmitted,
     CapacityChanged,
@@ -22,10 +25,11 @@ from arl_tangram.model.lifecycle import FinishedAction, PendingAction, RunningAc
 from arl_tangram.model.topology import is_breaker
 from arl_tangram.trace.figures import Figures
 from arl_tangram.trace.format import Header
+from arl_tangram.trace.plausible import Plausible
 from arl_tangram.trace.reader import Ending, TraceReader, open_trace
 from arl_tangram.trace.summary import Summary
 
-_ROUNDING_S = 1e-3
+_OFF_BY_S = 1.0  # of several processes, each tells its times by its own clock and when its words arrive
 
 
 @dataclass(slots=True)
@@ -75,6 +79,8 @@ class TracedRun:
         calls: each attempt at a call, in the order of the file.
         trajectories: by their ids, in the order of their admission.
         orphans: ends of calls whose submission is not in the file.
+        strays: other lines about calls whose submission is not in the file, or about trajectories whose opening is not.
+        unreturned: calls that have ended and whose units are still held when the trace ends.
         resizes: how often cores of running calls were changed.
         changes: how often a capacity changed, breakers left out.
         pauses: how often the runtime was paused.
@@ -86,6 +92,8 @@ class TracedRun:
     calls: list[TracedCall]
     trajectories: dict[int, TracedTrajectory]
     orphans: int = 0
+    strays: int = 0
+    unreturned: int = 0
     resizes: int = 0
     changes: int = 0
     pauses: int = 0
@@ -96,7 +104,8 @@ def read_run(path: Path) -> TracedRun:
 
     Raises:
         TraceFormatError: the file is no trace, or one of a newer version, or a line is damaged or cannot be true: times
-            that go back or are negative, a call that is submitted or a trajectory that is opened twice.
+            that go back or are negative, units that never were there, a call that is submitted or a trajectory that is
+            opened twice.
         OSError: the file cannot be read.
     """
     with open_trace(path) as reader:
@@ -113,11 +122,11 @@ class _Gathering:
         self._reader = reader
         self._topology = reader.header.topology
         self._summary = Summary(self._topology)
-        self._last_s = float("-inf")
+        self._plausible = Plausible(self._topology)
         self._by_id: dict[int, TracedCall] = {}
         self._calls: list[TracedCall] = []
         self._trajectories: dict[int, TracedTrajectory] = {}
-        self._orphans = self._resizes = self._changes = self._pauses = 0
+        self._orphans = self._strays = self._resizes = self._changes = self._pauses = 0
 
     def run(self) -> TracedRun:
         """Return what was gathered."""
@@ -128,6 +137,8 @@ class _Gathering:
             self._calls,
             self._trajectories,
             self._orphans,
+            self._strays,
+            sum(call.ended is not None and call.started is not None and not call.returned for call in self._calls),
             self._resizes,
             self._changes,
             self._pauses,
@@ -135,11 +146,9 @@ class _Gathering:
 
     def add(self, event: Event) -> None:
         """Take in the next event."""
-        if event.at_s < self._last_s - _ROUNDING_S:
-            raise self._reader.error(
-                f"its time {event.at_s:.6f} s is before {self._last_s:.6f} s, that of an earlier line: is it sorted?"
-            )
-        self._last_s = max(self._last_s, event.at_s)
+        refusal = self._plausible.refusal(event)
+        if refusal is not None:
+            raise self._reader.error(refusal)
         self._summary.add(event)
         match event:
             case ActionSubmitted(action=action):
@@ -150,15 +159,16 @@ class _Gathering:
                 self._ended(at_s, action)
             case TrajectoryOpened():
                 self._opened(event)
-            case TrajectoryClosed(at_s=at_s, id=id_):
-                if id_ in self._trajectories:
-                    self._trajectories[id_].closed_at_s = at_s
+            case TrajectoryClosed():
+                self._was_closed(event)
             case Paused(paused=paused):
                 self._pauses += paused
             case CapacityChanged(dimension=dimension):
                 self._changes += not is_breaker(self._topology.dimensions[dimension].name)
             case ActionResized() | UnitsSettled() | UnitsReturned():
                 self._changed(event)
+            case ActionDeferred(id=id_) | ActionLent(id=id_) | ActionResumed(id=id_):
+                self._strays += id_ not in self._by_id
             case _:
                 pass
 
@@ -175,8 +185,6 @@ class _Gathering:
 
     def _started(self, running: RunningAction) -> None:
         call = self._by_id[running.pending.id]
-        if running.started_at_s < call.pending.submitted_at_s - _ROUNDING_S:
-            raise self._reader.error(f"call {running.pending.id} starts before it was submitted")
         call.started = running
         call.units = [(running.started_at_s, running.units)]
 
@@ -187,30 +195,46 @@ class _Gathering:
             return
         if call.ended is not None:
             raise self._reader.error(f"call {action.id} ends twice")
-        for part in ("queueing_s", "execution_s", "overhead_s", "suspended_s"):
-            value = getattr(action, part)
-            if not -_ROUNDING_S <= value < float("inf"):
-                raise self._reader.error(f"call {action.id} has {part} {value:g}; seconds are finite and not negative")
+        begun = call.pending
+        if action.name != begun.demand.name or action.trajectory not in (None, begun.trajectory):
+            raise self._reader.error(
+                f"call {action.id} ends as {action.name} of trajectory {action.trajectory}; it was submitted as "
+                f"{begun.demand.name} of trajectory {begun.trajectory}"
+            )
+        if abs(action.submitted_at_s - begun.submitted_at_s) > _OFF_BY_S:
+            raise self._reader.error(
+                f"call {action.id} ends as one that was submitted at {action.submitted_at_s:.6f} s; "
+                f"it was submitted at {begun.submitted_at_s:.6f} s"
+            )
         call.ended = action
         call.ended_at_s = at_s
 
     def _opened(self, event: TrajectoryOpened) -> None:
         if event.id in self._trajectories:
             raise self._reader.error(f"trajectory {event.id} is opened twice")
-        if not 0 <= event.waited_s < float("inf"):
-            raise self._reader.error(
-                f"trajectory {event.id} has waited_s {event.waited_s:g}; seconds are finite and not negative"
-            )
         self._trajectories[event.id] = TracedTrajectory(event)
+
+    def _was_closed(self, event: TrajectoryClosed) -> None:
+        trajectory = self._trajectories.get(event.id)
+        if trajectory is None:
+            self._strays += 1
+        elif trajectory.closed_at_s is not None:
+            raise self._reader.error(f"trajectory {event.id} is closed twice")
+        else:
+            trajectory.closed_at_s = event.at_s
 
     def _changed(self, event: ActionResized | UnitsSettled | UnitsReturned) -> None:
         call = self._by_id.get(event.id)
         if isinstance(event, ActionResized):
             self._resizes += 1
         if call is None:
+            self._strays += 1
             return
+        demand = call.pending.demand if call.started is None else call.started.pending.demand
         match event:
-            case ActionResized(at_s=at_s, units=units):
+            case ActionResized(id=id_, at_s=at_s, units=units):
+                if units and units not in demand.options:
+                    raise self._reader.error(f"call {id_} has {units} units; it may have {list(demand.options)}")
                 call.units.append((at_s, units))
             case UnitsSettled(dimension=dimension, units=units):
                 call.settled[dimension] = units

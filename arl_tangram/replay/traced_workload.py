@@ -171,10 +171,19 @@ def notes_of(run: TracedRun, costs: Costs, counts: _Counts) -> Iterator[str]:
         yield "The trace has no end: the run was killed or still goes on."
     elif footer.dropped or footer.lost:
         yield f"{footer.dropped + footer.lost:,} events are not in the trace: what they tell of is not replayed."
+    if run.ending.missing:
+        yield run.ending.told_missing()
+    if run.ending.unknown:
+        yield f"Fields that are not looked at: {', '.join(run.ending.unknown)}."
     said = (
         (run.ending.truncated, "The last line is cut off and left out"),
         (run.ending.unmatched, "Starts of calls whose submission is not in the file, which are left out"),
         (run.orphans, "Ends of calls whose submission is not in the file, which are left out"),
+        (run.strays, "Other lines about calls or trajectories whose beginning is not in the file, which are left out"),
+        (
+            run.unreturned,
+            "Calls that have ended and never gave back their units, which count as held in what was measured",
+        ),
         (counts.unfinished, "Calls that had not ended when the trace does, which are left out"),
         (counts.never_ran, "Calls that gave up or were cancelled before they started, which are left out"),
         (counts.together, "Calls made while others of their trajectory ran, which are made together with these"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 from arl_tangram.errors import ConfigurationError
 from arl_tangram.model.quantities import GIB, MILLI
@@ -25,6 +26,9 @@ SWITCH_S = 0.0002
 
 _POLICIES: dict[str, Callable[[], Policy]] = {"elastic": elastic, "paper": partial(paper, best_prefix=True)}
 _WITH_CORES: dict[str, Callable[[int], Policy]] = {"fixed": fixed, "reserved": reserved}
+_ORDERS: dict[str, Order] = {order: order for order in get_args(Order)}
+_PAPER = re.compile(r"paper\(best_prefix=(?P<best>True|False), depth=(?P<depth>[0-9]{1,6})\)")
+_COMMA = re.compile(r",(?![^(]*\))")  # outside of brackets
 _NAMED = re.compile(r"(?P<name>[a-z]+)(\((?P<cores>[0-9]{1,6})?\))?")
 
 
@@ -70,11 +74,13 @@ class Prediction:
 
 
 def policy_named(name: str) -> Policy:
-    """Return a policy by what it is called: `elastic`, `paper`, `fixed(4)` or `reserved(1)`.
+    """Return a policy by what it is called: `elastic`, `paper`, `fixed(4)` or `reserved(1)`, or as reports call it.
 
     Raises:
         ConfigurationError: there is none of that name, or it takes a number of cores.
     """
+    if (as_told := _PAPER.fullmatch(name.strip())) is not None:
+        return paper(best_prefix=as_told["best"] == "True", depth=int(as_told["depth"]))
     found = _NAMED.fullmatch(name.strip())
     cores = None if found is None or found["cores"] is None else int(found["cores"])
     if found is not None and cores is None and found["name"] in _POLICIES:
@@ -82,6 +88,31 @@ def policy_named(name: str) -> Policy:
     if found is not None and cores and found["name"] in _WITH_CORES:
         return _WITH_CORES[found["name"]](cores)
     raise ConfigurationError(f"unknown policy {name!r}: there are elastic, paper, fixed(N) and reserved(N)")
+
+
+def variant_named(name: str, *, order: Order = "fcfs", share: bool = False) -> Variant:
+    """Return a variant by what tables call it: a policy and, behind commas, an order, and `resize`, if any.
+
+    Args:
+        name: such as `reserved(1)`, `elastic, resize` or `elastic, shortest`.
+        order: that of those that name none.
+        share: whether also those share their cores that do not say so.
+
+    Raises:
+        ConfigurationError: there is no such policy, or none of the words behind it.
+    """
+    policy, *words = (word.strip() for word in _COMMA.split(name))
+    variant = Variant(policy_named(policy), order, share)
+    for word in words:
+        if word == "resize":
+            if variant.policy.reserved_cores:
+                raise ConfigurationError(f"{name!r}: under {variant.policy.name} no cores are shared")
+            variant = replace(variant, share=True)
+        elif word in _ORDERS:
+            variant = replace(variant, order=_ORDERS[word])
+        else:
+            raise ConfigurationError(f"unknown word {word!r} in {name!r}: there are {', '.join(_ORDERS)} and resize")
+    return variant
 
 
 def predict(workload: Workload, topology: Topology, variant: Variant, *, host: int = 0) -> Prediction:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from arl_tangram.errors import TraceFormatError
+from arl_tangram.trace.plausible import Plausible
 from arl_tangram.trace.reader import Ending, open_trace
 from arl_tangram.trace.report import render_figures
 from arl_tangram.trace.summary import Summary
@@ -55,8 +56,10 @@ def _count(text: str) -> int:
 
 def _report(path: str, *, as_json: bool, rows: int) -> str:
     with open_trace(path) as reader:
-        summary = Summary(reader.header.topology)
+        summary, plausible = Summary(reader.header.topology), Plausible(reader.header.topology)
         for event in reader.events():
+            if (refusal := plausible.refusal(event)) is not None:
+                raise reader.error(refusal)
             summary.add(event)
         figures, ending, policy = summary.figures(), reader.ending, reader.header.policy
     if as_json:
@@ -75,6 +78,10 @@ def _notes(ending: Ending) -> list[str]:
             f"{ending.footer.dropped:,} events were dropped because the writer could not keep up and "
             f"{ending.footer.lost:,} were lost to errors: counts are too low, and what seems held may be too high"
         )
+    if ending.missing:
+        notes.append(ending.told_missing())
+    if ending.unknown:
+        notes.append(f"fields that are not looked at: {', '.join(ending.unknown)}")
     if ending.truncated:
         notes.append("the last line is cut off and left out")
     if ending.unmatched:

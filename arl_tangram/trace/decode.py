@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NoReturn, cast
+from typing import cast
 
 from arl_tangram.errors import TraceFormatError
 from arl_tangram.model.elasticity import Measured, Speedup
@@ -33,85 +32,13 @@ from arl_tangram.model.events import (
 )
 from arl_tangram.model.gpu import Chunk, Instance, Seat, SeatNeed
 from arl_tangram.model.lifecycle import Demand, FinishedAction, Outcome, PendingAction, RunningAction
-from arl_tangram.model.topology import Dimension, Topology
-from arl_tangram.trace.format import FORMAT, VERSION, Footer, Header
+from arl_tangram.model.quantities import GIB, MILLI
+from arl_tangram.model.topology import CPU, MEMORY, Dimension, Topology, resource_of
+from arl_tangram.trace.fields import Fields, integer_of, number_of, refuse, shown
+from arl_tangram.trace.format import FIELDS, FORMAT, VERSION, Footer, Header
 
 _REMEMBERED_DEMANDS = 1024
-_LARGEST_INTEGER = (1 << 63) - 1
-
-
-class _Fields:
-    """The fields of one JSON object; each reader checks the type and says which field is wrong."""
-
-    __slots__ = ("_object",)
-
-    def __init__(self, value: object) -> None:
-        if not isinstance(value, dict):
-            raise TraceFormatError(f"expected an object, not {_shown(value)}")
-        self._object = cast("dict[str, Any]", value)
-
-    def get(self, key: str) -> Any:
-        try:
-            return self._object[key]
-        except KeyError:
-            raise TraceFormatError(f"the field {key!r} is missing") from None
-
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        return value if isinstance(value, str) else _refuse(key, "a string", value)
-
-    def text_or_none(self, key: str) -> str | None:
-        return None if self.get(key) is None else self.text(key)
-
-    def integer(self, key: str) -> int:
-        return _integer(key, self.get(key))
-
-    def integer_or_none(self, key: str) -> int | None:
-        return None if self.get(key) is None else self.integer(key)
-
-    def flag(self, key: str) -> bool:
-        value = self.get(key)
-        return value if isinstance(value, bool) else _refuse(key, "true or false", value)
-
-    def has(self, key: str) -> bool:
-        """Whether a field is there."""
-        return key in self._object
-
-    def is_true(self, key: str) -> bool:
-        """Whether a field is there and true."""
-        return self._object.get(key) is True
-
-    def number(self, key: str) -> float:
-        """Read a number; null stands for one that is not finite."""
-        return _number(key, self.get(key))
-
-    def instant(self, key: str) -> float:
-        """Read a point in time, which is always finite."""
-        value = self.number(key)
-        return value if math.isfinite(value) else _refuse(key, "a time in seconds", self.get(key))
-
-    def number_or_none(self, key: str) -> float | None:
-        return None if self.get(key) is None else self.number(key)
-
-    def items(self, key: str) -> list[Any]:
-        value = self.get(key)
-        return value if isinstance(value, list) else _refuse(key, "an array", value)  # pyright: ignore[reportUnknownVariableType]
-
-    def pairs(self, key: str) -> Iterable[tuple[str, Any]]:
-        value = self.get(key)
-        return cast("dict[str, Any]", value).items() if isinstance(value, dict) else _refuse(key, "an object", value)
-
-
-def parse(line: bytes) -> object:
-    """Return the JSON value of a line.
-
-    Raises:
-        TraceFormatError: it is not JSON.
-    """
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise TraceFormatError(f"not JSON: {error}") from None
+_SCALES = {CPU: MILLI, MEMORY: GIB}
 
 
 def read_header(value: object) -> Header:
@@ -120,9 +47,9 @@ def read_header(value: object) -> Header:
     Raises:
         TraceFormatError: it is not the header of a trace, or one of a newer version of the format.
     """
-    fields = _Fields(value)
+    fields = Fields(value)
     if fields.get("format") != FORMAT:
-        raise TraceFormatError(f"not a trace: format is {_shown(fields.get('format'))}, not {FORMAT!r}")
+        raise TraceFormatError(f"not a trace: format is {shown(fields.get('format'))}, not {FORMAT!r}")
     version = fields.integer("version")
     if not 1 <= version <= VERSION:
         raise TraceFormatError(f"version {version} of the format; this library reads up to {VERSION}: upgrade it")
@@ -131,17 +58,34 @@ def read_header(value: object) -> Header:
         policy=fields.text("policy"),
         clock=fields.text("clock"),
         created_unix_s=fields.number("created_unix_s"),
-        topology=Topology(_dimension(_Fields(item)) for item in fields.items("dimensions")),
+        topology=Topology(_dimensions(fields)),
         version=version,
     )
 
 
-def _dimension(fields: _Fields) -> Dimension:
-    scale = fields.integer("scale")
+def _dimensions(fields: Fields) -> Iterable[Dimension]:
+    """Return the dimensions of a header, each of which is there once."""
+    found: dict[str, Dimension] = {}
+    for item in fields.items("dimensions"):
+        dimension = _dimension(Fields(item))
+        if dimension.name in found:
+            raise TraceFormatError(f"the dimension {shown(dimension.name)} is there twice")
+        found[dimension.name] = dimension
+    return found.values()
+
+
+def _dimension(fields: Fields) -> Dimension:
+    name, scale, capacity = fields.text("name"), fields.integer("scale"), fields.integer("capacity")
     if scale < 1:
-        _refuse("scale", "an integer from 1", scale)
+        refuse("scale", "an integer from 1", scale)
+    if (usual := _SCALES.get(resource_of(name) or "", scale)) != scale:
+        refuse("scale", f"{usual} for {name}", scale)
+    if capacity < 0:
+        refuse("capacity", "an integer from 0", capacity)
     window_s = math.inf if fields.is_true("total") else fields.number_or_none("window_s")
-    return Dimension(fields.text("name"), fields.integer("capacity"), scale, window_s)
+    if window_s is not None and not window_s > 0:
+        refuse("window_s", "seconds above 0", window_s)
+    return Dimension(name, capacity, scale, window_s)
 
 
 class EventDecoder:
@@ -156,9 +100,10 @@ class EventDecoder:
         self._topology = topology
         self._version = version
         self._nodes = {node.name: number for number, node in enumerate(topology.nodes)}
+        self.unknown: dict[str, None] = {}  # fields that are on lines and that no version has, in their order
         self._waiting: dict[int, PendingAction] = {}
         self._demands: dict[Demand, Demand] = {}
-        self._readers: dict[str, Callable[[_Fields], Event | Footer | None]] = {
+        self._readers: dict[str, Callable[[Fields], Event | Footer | None]] = {
             "submitted": self._submitted,
             "started": self._started,
             "resized": lambda fields: ActionResized(
@@ -201,14 +146,16 @@ class EventDecoder:
         Raises:
             TraceFormatError: a field is missing or has the wrong type; the message names it.
         """
-        fields = _Fields(value)
+        fields = Fields(value)
         kind = fields.text("type")
         reader = self._readers.get(kind)
         if reader is None:
-            raise TraceFormatError(f"unknown type {_shown(kind)}; there are {', '.join(self._readers)}")
+            raise TraceFormatError(f"unknown type {shown(kind)}; there are {', '.join(self._readers)}")
+        if not fields.are_among(FIELDS[kind]):
+            self.unknown |= fields.besides(FIELDS[kind])
         return reader(fields)
 
-    def _submitted(self, fields: _Fields) -> ActionSubmitted:
+    def _submitted(self, fields: Fields) -> ActionSubmitted:
         action = PendingAction(
             id=fields.integer("id"),
             demand=self._demand(fields),
@@ -222,7 +169,7 @@ class EventDecoder:
         self._waiting[action.id] = action
         return ActionSubmitted(fields.instant("at_s"), action)
 
-    def _started(self, fields: _Fields) -> ActionStarted | None:
+    def _started(self, fields: Fields) -> ActionStarted | None:
         pending = self._waiting.pop(fields.integer("id"), None)
         if pending is None:
             return None
@@ -234,14 +181,14 @@ class EventDecoder:
             fields.instant("started_at_s"),
             fields.integer("units"),
             fields.number("expected_s"),
-            _seat(_Fields(fields.get("seat"))) if fields.has("seat") else None,
+            _seat(Fields(fields.get("seat"))) if fields.has("seat") else None,
         )
         return ActionStarted(fields.instant("at_s"), running)
 
-    def _ended(self, fields: _Fields) -> ActionEnded:
+    def _ended(self, fields: Fields) -> ActionEnded:
         outcome = fields.text("outcome")
         if outcome not in _OUTCOMES:
-            _refuse("outcome", f"one of {', '.join(_OUTCOMES)}", outcome)
+            refuse("outcome", f"one of {', '.join(_OUTCOMES)}", outcome)
         action = FinishedAction(
             id=fields.integer("id"),
             name=fields.text("name"),
@@ -262,7 +209,7 @@ class EventDecoder:
         self._waiting.pop(action.id, None)
         return ActionEnded(fields.instant("at_s"), action)
 
-    def _demand(self, fields: _Fields) -> Demand:
+    def _demand(self, fields: Fields) -> Demand:
         """Return the demand of a submission, one object for all calls that have the same, as in a run."""
         fixed = self._units(fields, "fixed")
         name = fields.text_or_none("elastic")
@@ -274,9 +221,9 @@ class EventDecoder:
             name=fields.text("name"),
             fixed=fixed,
             elastic=elastic,
-            options=tuple(_integer("options", units) for units in fields.items("options")),
+            options=tuple(integer_of("options", units) for units in fields.items("options")),
             speedup=_speedup(fields),
-            relative=tuple(_number("relative", value) for value in fields.items("relative")),
+            relative=tuple(number_of("relative", value) for value in fields.items("relative")),
             learns=fields.flag("learns") if self._version > 1 else False,
             dimensions=dimensions,
             priority=fields.integer("priority"),
@@ -285,7 +232,7 @@ class EventDecoder:
             reserved=fields.integer("reserved"),
             milli_cores=self._milli_cores(fixed),
             node=self._node(fields),
-            seat=_seat_need(_Fields(fields.get("seat"))) if fields.has("seat") else None,
+            seat=_seat_need(Fields(fields.get("seat"))) if fields.has("seat") else None,
             preemptible=fields.has("preemptible") and fields.flag("preemptible"),
             resizable=fields.has("resizable") and fields.flag("resizable"),
         )
@@ -302,7 +249,7 @@ class EventDecoder:
     def _milli_cores(self, fixed: tuple[tuple[int, int], ...]) -> int:
         return sum(units for index, units in fixed if self._topology.cores >> index & 1)
 
-    def _opened(self, fields: _Fields) -> TrajectoryOpened:
+    def _opened(self, fields: Fields) -> TrajectoryOpened:
         return TrajectoryOpened(
             at_s=fields.instant("at_s"),
             id=fields.integer("id"),
@@ -313,43 +260,43 @@ class EventDecoder:
             node=self._node(fields),
         )
 
-    def _units(self, fields: _Fields, key: str) -> tuple[tuple[int, int], ...]:
-        return tuple((self._index(key, name), _integer(key, units)) for name, units in fields.pairs(key))
+    def _units(self, fields: Fields, key: str) -> tuple[tuple[int, int], ...]:
+        return tuple((self._index(key, name), integer_of(key, units)) for name, units in fields.pairs(key))
 
-    def _node(self, fields: _Fields) -> int | None:
+    def _node(self, fields: Fields) -> int | None:
         """Return the number of the node that a line names, if it names one."""
         if not fields.has("node"):
             return None
         name = fields.text("node")
         number = self._nodes.get(name)
-        return _refuse("node", "a node of the header's dimensions", name) if number is None else number
+        return refuse("node", "a node of the header's dimensions", name) if number is None else number
 
-    def _dimension(self, fields: _Fields) -> int:
+    def _dimension(self, fields: Fields) -> int:
         return self._index("dimension", fields.text("dimension"))
 
     def _index(self, key: str, name: str) -> int:
         index = self._topology.index.get(name)
-        return _refuse(key, "a dimension of the header", name) if index is None else index
+        return refuse(key, "a dimension of the header", name) if index is None else index
 
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
-def _footer(fields: _Fields) -> Footer:
+def _footer(fields: Fields) -> Footer:
     return Footer(fields.integer("written"), fields.integer("dropped"), fields.integer("lost"))
 
 
-def _instance(fields: _Fields) -> tuple[Instance, Chunk]:
+def _instance(fields: Fields) -> tuple[Instance, Chunk]:
     dop = fields.integer("dop")
     return Instance(fields.text("service"), dop), Chunk(fields.integer("first"), dop)
 
 
-def _seat_need(fields: _Fields) -> SeatNeed:
+def _seat_need(fields: Fields) -> SeatNeed:
     relative = fields.items("relative") if fields.has("relative") else ()
     return SeatNeed(
         fields.text_or_none("service"),
-        tuple(_integer("dops", dop) for dop in fields.items("dops")),
-        tuple(_number("relative", value) for value in relative),
+        tuple(integer_of("dops", dop) for dop in fields.items("dops")),
+        tuple(number_of("relative", value) for value in relative),
     )
 
 
@@ -357,7 +304,7 @@ def _has_a_choice_of_gpus(demand: Demand) -> bool:
     return demand.seat is not None and demand.seat.service is None and len(demand.seat.dops) > 1
 
 
-def _seat(fields: _Fields) -> Seat:
+def _seat(fields: Fields) -> Seat:
     chunk, service = Chunk(fields.integer("first"), fields.integer("dop")), fields.text_or_none("service")
     return Seat(
         chunk,
@@ -371,39 +318,20 @@ def _pair(item: object) -> Instance:
     given: object = item
     pair = cast("list[object]", item) if isinstance(item, list) else []
     if len(pair) == 2 and isinstance(pair[0], str):
-        return Instance(pair[0], _integer("evicts", pair[1]))
-    return _refuse("evicts", "pairs of a service and its dop", given)
+        return Instance(pair[0], integer_of("evicts", pair[1]))
+    return refuse("evicts", "pairs of a service and its dop", given)
 
 
-def _speedup(fields: _Fields) -> Speedup | None:
+def _speedup(fields: Fields) -> Speedup | None:
     if fields.get("speedup") is None:
         return None
     points: dict[int, float] = {}
     for units, speedup in fields.pairs("speedup"):
-        value = _number("speedup", speedup)
+        value = number_of("speedup", speedup)
         if not units.isdecimal() or int(units) < 1:
-            _refuse("speedup", "whole units from 1 as keys", units)
+            refuse("speedup", "whole units from 1 as keys", units)
         if math.isfinite(value) and value > 0:
             points[int(units)] = value
+    if not fields.pairs("speedup"):
+        refuse("speedup", "a speed-up for each option, or null", {})
     return Measured(points) if points else None
-
-
-def _integer(key: str, value: object, expected: str = "an integer of 64 bits") -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INTEGER:
-        return value
-    return _refuse(key, expected, value)
-
-
-def _number(key: str, value: object) -> float:
-    if value is None:
-        return math.nan
-    return value if isinstance(value, float) else float(_integer(key, value, "a number"))
-
-
-def _refuse(key: str, expected: str, value: object) -> NoReturn:
-    raise TraceFormatError(f"the field {key!r} takes {expected}, not {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

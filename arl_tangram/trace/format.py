@@ -62,6 +62,40 @@ from arl_tangram.model.topology import Topology
 FORMAT = "arl-tangram-trace"
 VERSION = 3
 
+_OF_SERVICE = ("service", "dop", "first")
+FIELDS: dict[str, frozenset[str]] = {
+    type_: frozenset(("type", "at_s", *fields))
+    for type_, fields in {
+        "submitted": (
+            *("id", "submitted_at_s", "name", "key", "trajectory", "turn", "parent", "since_s", "priority", "node"),
+            *("queue_timeout_s", "duration_s", "fixed", "elastic", "options", "speedup", "relative", "reserved"),
+            *("learns", "seat", "preemptible", "resizable"),
+        ),
+        "deferred": ("id",),
+        "started": ("id", "started_at_s", "units", "cores", "grant", "expected_s", "seat"),
+        "resized": ("id", "units"),
+        "ended": (
+            *("id", "submitted_at_s", "name", "key", "trajectory", "outcome", "error", "queueing_s", "execution_s"),
+            *("overhead_s", "cpu_s", "cores", "node", "suspended_s", "switches"),
+        ),
+        "returned": ("id",),
+        "lent": ("id", "units"),
+        "resumed": ("id", "units"),
+        "settled": ("id", "dimension", "units"),
+        "opened": ("id", "group", "waited_s", "reserved", "held", "node"),
+        "closed": ("id",),
+        "refused": ("policy", "reason", "shares"),
+        "capacity": ("dimension", "capacity"),
+        "evicted": _OF_SERVICE,
+        "restored": (*_OF_SERVICE, "took_s"),
+        "unrestored": _OF_SERVICE,
+        "died": _OF_SERVICE,
+        "paused": ("paused",),
+        "footer": ("written", "dropped", "lost"),
+    }.items()
+}
+"""The fields of each type of line, also those that some lines lack."""
+
 
 @dataclass(frozen=True, slots=True)
 class Header:

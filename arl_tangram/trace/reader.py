@@ -12,7 +12,8 @@ from typing import BinaryIO, cast
 
 from arl_tangram.errors import TraceFormatError
 from arl_tangram.model.events import Event
-from arl_tangram.trace.decode import EventDecoder, parse, read_header
+from arl_tangram.trace.decode import EventDecoder, read_header
+from arl_tangram.trace.fields import parse
 from arl_tangram.trace.format import Footer, Header
 
 _LONGEST_LINE = 16 << 20
@@ -27,16 +28,32 @@ class Ending:
         footer: what the sink said at its end; None if the run was killed or still goes on.
         truncated: whether the last line is cut off; it is left out.
         unmatched: starts left out because their submission is not in the file (it was dropped).
+        events: how many lines of events were read.
+        unknown: fields that no version of the format has, which are not looked at.
     """
 
     footer: Footer | None
     truncated: bool
     unmatched: int
+    events: int = 0
+    unknown: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether every event of the run is there."""
-        return self.footer is not None and not (self.footer.dropped or self.footer.lost)
+        return self.footer is not None and not (self.footer.dropped or self.footer.lost or self.missing)
+
+    @property
+    def missing(self) -> int:
+        """How many events the footer counts that are not in the file; negative if the file has more."""
+        return 0 if self.footer is None else self.footer.written - self.events
+
+    def told_missing(self) -> str:
+        """Say that the file is not as it was written, of one of which events are missing."""
+        written = 0 if self.footer is None else self.footer.written
+        return (
+            f"The last line counts {written:,} events and the file has {self.events:,}: lines were taken out or put in."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,8 @@ class TraceReader:
         self._footer: Footer | None = None
         self._truncated = False
         self._unmatched = 0
+        self._events = 0
+        self._unknown: dict[str, None] = {}
         first = self._next_line()
         try:
             self.header = read_header(parse(first))
@@ -99,7 +118,7 @@ class TraceReader:
     @property
     def ending(self) -> Ending:
         """How the trace ended, as far as it has been read."""
-        return Ending(self._footer, self._truncated, self._unmatched)
+        return Ending(self._footer, self._truncated, self._unmatched, self._events, tuple(self._unknown))
 
     def events(self) -> Iterator[Event]:
         """Read the events in the order in which they happened.
@@ -108,6 +127,7 @@ class TraceReader:
             TraceFormatError: a line other than a cut-off last one is damaged; the message names it.
         """
         decoder = EventDecoder(self.header.topology, self.header.version)
+        self._unknown = decoder.unknown
         while line := self._next_line():
             try:
                 if self._footer is not None:
@@ -120,7 +140,9 @@ class TraceReader:
                 return
             if isinstance(record, Footer):
                 self._footer = record
-            elif record is None:
+                continue
+            self._events += 1
+            if record is None:
                 self._unmatched += 1
             else:
                 yield record

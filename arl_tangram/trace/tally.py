@@ -9,7 +9,7 @@ from arl_tangram.trace.figures import ActionFigures
 from arl_tangram.trace.histogram import Histogram
 
 # Longer than any run; what is not below it (or is NaN) is a broken measurement and counts as nothing.
-_LONGEST_S = 1e12
+LONGEST_S = 1e12
 # Numbers that are gathered before they are counted: so many for each call.
 _EACH = 4
 _BATCH = _EACH * 128
@@ -66,7 +66,7 @@ class Tally:
         self._gathered.extend((action.queueing_s, action.execution_s, action.overhead_s, action.suspended_s))
         if len(self._gathered) >= _BATCH:
             self.count()
-        if 0 < action.cpu_s < _LONGEST_S:
+        if 0 < action.cpu_s < LONGEST_S:
             self.cpu_s += action.cpu_s
         if action.switches:
             self.resized += 1
@@ -78,7 +78,7 @@ class Tally:
         """Count what was gathered; to be called before anything else is read."""
         parts = np.array(self._gathered).reshape(-1, _EACH)
         self._gathered.clear()
-        parts[~((parts >= 0) & (parts < _LONGEST_S))] = 0
+        parts[~((parts >= 0) & (parts < LONGEST_S))] = 0
         queueing_s, execution_s, overhead_s, suspended_s = parts.sum(axis=0).tolist()
         self.queueing_s += queueing_s
         self.execution_s += execution_s
@@ -150,4 +150,4 @@ def ratio(amount: float, of: float) -> float | None:
 
 def sane(seconds: float) -> float:
     """Return a measured duration, or nothing for one that cannot be."""
-    return seconds if 0 <= seconds < _LONGEST_S else 0.0
+    return seconds if 0 <= seconds < LONGEST_S else 0.0

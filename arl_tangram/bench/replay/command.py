@@ -14,7 +14,8 @@ from arl_tangram.bench.gates import Gate
 from arl_tangram.bench.replay import show
 from arl_tangram.bench.replay.runs import CORES, Row, gates, measure
 from arl_tangram.replay.recorded import Repairs, workload_of
-from arl_tangram.replay.recording import CALL_COLUMNS, TRAJECTORY_COLUMNS, RecordingError, of_group, read
+from arl_tangram.replay.recording import of_group, read
+from arl_tangram.replay.tables import CALL_COLUMNS, TRAJECTORY_COLUMNS, RecordingError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

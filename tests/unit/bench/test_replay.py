@@ -12,7 +12,8 @@ from arl_tangram.bench import command as bench
 from arl_tangram.bench.replay import command, runs, show
 from arl_tangram.bench.replay.runs import FREE, IN_ORDER, RESERVED, SIZE_AWARE, Row
 from arl_tangram.replay.recorded import Repairs, workload_of
-from arl_tangram.replay.recording import Recorded, RecordedCall, RecordingError, of_group, read
+from arl_tangram.replay.recording import Recorded, RecordedCall, of_group, read
+from arl_tangram.replay.tables import RecordingError
 from arl_tangram.scheduling.policies import reserved
 from arl_tangram.simulate.engine import simulate
 from arl_tangram.simulate.workloads import pool
@@ -102,16 +103,16 @@ class TestRead:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"\xff\xfe", "is not text in UTF-8"),
+            (b"\xff\xfe", "line 1: this is not text in UTF-8"),
             (b"\x1f\x8b and no more", "cannot be decompressed"),
             (gzip.compress(CALLS.encode(), mtime=0)[:-9], "cannot be decompressed"),
-            (gzip.compress(b"\xff\xfe", mtime=0), "is not text in UTF-8"),
+            (gzip.compress(b"\xff\xfe", mtime=0), "line 1: this is not text in UTF-8"),
         ],
     )
     def test_what_is_no_text_is_told(self, content: bytes, said: str, tmp_path: Path) -> None:
         file = tmp_path / "calls.csv.gz"
         file.write_bytes(content)
-        with pytest.raises(RecordingError, match=f"{file} .*{said}"):
+        with pytest.raises(RecordingError, match=f"{file}.* {said}"):
             read([file])
 
     def test_a_call_of_a_trajectory_that_there_is_not(self, calls: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,21 @@ def test_columns_beside_what_was_measured(tmp_path: Path, capsys: pytest.Capture
         "commands used of the pool": ["16.7%", "40.0%", "33.3%"],
     }
     assert text.endswith("The recorded run itself, replayed as elastic on its own pool: ACT +0.0%, step +0.0%.\n")
+
+
+def test_a_table_for_each_number_of_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On one core the two calls of 1.5 s and their overhead share it: the mean ACT is shorter, or the same."""
+    file = two_trajectories().write(tmp_path)
+    variants = ["--policy", "elastic", "--policy", "elastic, shortest, resize"]
+    assert main(["replay", str(file), "--cores", "1", "--cores", "4", *variants]) == 0
+    _, one, four, itself = capsys.readouterr().out.split("\n\n")
+    assert [line.split()[1:] for line in one.splitlines()[1:2]] == [["4", "1", "1"]]
+    assert [line.split()[1:] for line in four.splitlines()[1:2]] == [["4", "4", "4"]]
+    assert "elastic, shortest, resize" in one
+    assert itself.startswith("The recorded run itself")
+    assert main(["replay", str(file), "--cores", "1", "--cores", "4", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [(one["variant"], one["cores"]) for one in record["predicted"]] == [("elastic", 1), ("elastic", 4)]
 
 
 def test_all_figures_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +151,7 @@ def test_a_recording_of_another_program(content: bytes, tmp_path: Path, capsys: 
     rows = rows_of(text)
     assert rows[""] == ["recorded", "elastic"]
     assert rows["cores"] == ["-", "1"]
+    assert rows["commands used of the pool"] == ["-", "-"]
     assert rows["step"] == ["4.000", "5.000"]
     assert rows["ACT with admission, mean"] == ["1.667", "2.667"]
     assert "The recorded run itself" not in text
@@ -168,6 +185,15 @@ def test_both_kinds_of_lines_in_one_file(tmp_path: Path, capsys: pytest.CaptureF
         ("", "is empty"),
         ("traj,start_s,dur_s\na,0,x\n", "line 2: dur_s is 'x', which is no number"),
         ('{"format": "other", "version": 1}\n', "line 1: not a trace: format is 'other'"),
+        ('{"traj": "a", "start_s": 0, "dur_s": 1e12}\n', "line 1: dur_s is 1000000000000.0; seconds are below 1e+12"),
+        ('{"traj": "a", "start_s": 0, "dur_s": 1, "dur_s": 2}\n', "line 1: not JSON: a field is there twice: dur_s"),
+        ('[{"traj": "a", "start_s": 0, "dur_s": 1}]\n', "line 1: it is no object"),
+        ("traj,start_s,dur_s\na,0,1_0\n", "line 2: dur_s is '1_0', which is no number"),
+        ("traj,start_s,dur_s\na,0," + "9" * 500 + "x\n", f"line 2: dur_s is '{'9' * 77}...', which is no number"),
+        ("traj,start_s,dur_s,dur_s\na,0,1,2\n", "line 1: the column 'dur_s' is there twice"),
+        ("traj,start_s,span_s\na,0,1\n", "no file of calls among"),
+        ("\ntraj,start_s,dur_s\na,0,1\n", "line 1: it is empty, and should name the columns"),
+        (" \n", "is empty"),
     ],
 )
 def test_what_cannot_be_used_is_named(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,8 +207,91 @@ def test_what_cannot_be_used_is_named(text: str, said: str, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        (
+            "traj,start_s,dur_s\na,0,1",
+            ["The last line of {} has no line break: if it was cut off, its last field is wrong."],
+        ),
+        ("traj,start_s,dur_s,span_s\na,0,1,9\n", ["Columns that are not looked at: span_s."]),
+        (
+            "traj,start_s,dur_s\na,0,1\na,5,1\na,5,1\n",
+            [
+                "Calls that began before one before them had ended, and are made when it has: 1.",
+                "Calls that are there again, with the same times and tool, and are made again: 1.",
+            ],
+        ),
+        (
+            "traj,start_s,dur_s\na,1.7e9,1\nb,5,1\n",
+            ["Trajectories that think for a day or longer before their first call (are these times of a clock?): 1."],
+        ),
+        (
+            '{"traj": 1, "start_s": 0, "dur_s": 1}\n{"traj": 1.0, "span_s": 2, "start_s": 0}\n',
+            ["Columns that are not looked at: start_s."],
+        ),
+        ('{"traj": "a", "start_s": 0, "dur_s": 1, "tool": "format"}\n', []),
+        ('\ufeff{"traj": "a", "start_s": 0, "dur_s": 1}\r\n', []),
+    ],
+)
+def test_what_may_not_be_as_it_was_meant_is_told(
+    text: str, notes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_bytes(text.encode())
+    assert main(["replay", str(file), "--cores", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note.format(file) for note in notes]
+
+
+def test_what_is_no_file_or_there_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe, calls = tmp_path / "pipe", tmp_path / "calls.csv"
+    os.mkfifo(pipe)
+    assert main(["replay", str(pipe), "--cores", "1"]) == 2
+    assert f"{pipe} is no file; what comes from a pipe must be written to one" in capsys.readouterr().err
+    assert main(["replay", str(tmp_path), "--cores", "1"]) == 2
+    assert f"Is a directory: '{tmp_path}'" in capsys.readouterr().err
+    calls.write_text(CALLS)
+    (tmp_path / "again.csv").symlink_to(calls)
+    assert main(["replay", str(calls), str(tmp_path / "again.csv"), "--cores", "1"]) == 2
+    assert "again.csv is given twice: its calls would be made twice" in capsys.readouterr().err
+
+
+def test_a_trace_behind_a_byte_order_mark_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = two_trajectories().write(tmp_path)
+    assert main(["replay", str(file), "--json"]) == 0
+    plain = capsys.readouterr().out
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["replay", str(file), "--json"]) == 0
+    assert capsys.readouterr().out == plain
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "note"),
+    [
+        ("paper(best_prefix=False, depth=3), share=size-aware", "paper(best_prefix=False, depth=3), resize", ""),
+        ("elastic, share=mine", "elastic, resize", "Cores were shared by mine; in the replay"),
+        ("mine", "elastic", "Recorded under mine, which is not known here: the run itself"),
+    ],
+)
+def test_policies_that_are_not_known_here_are_told(
+    policy: str, own: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = Trace(policy)
+    trace.ran(7, 1.0, 2.0)
+    assert main(["replay", str(trace.write(tmp_path))]) == 0
+    text = capsys.readouterr().out
+    assert text.split("\n\n")[1].splitlines()[0].partition("measured")[2].strip() == own
+    assert ("Note: " in text) is bool(note)
+    assert note in text
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ["--policy", "elastic, fast"],
+            "unknown word 'fast' in 'elastic, fast': there are fcfs, shortest, trajectory and",
+        ),
+        (["--policy", "reserved(1), resize"], "'reserved(1), resize': under reserved(1) no cores are shared"),
         (["--policy", "best"], "unknown policy 'best': there are elastic, paper, fixed(N) and reserved(N)"),
         (["--policy", "reserved(8)"], "trajectory asks for 8 reserved cores; cpu has 4 in all"),
         (["--cores", "0"], "takes a whole number from 1, not '0'"),

@@ -129,12 +129,28 @@ class TestWhen:
             "Trajectories that had not closed when the trace ends, and close after their last call: 1.",
         )
 
+    def test_lines_that_are_about_nothing_are_told(self, tmp_path: Path) -> None:
+        trace = Trace()
+        trace.ran(7, 1.0, 2.0, 5)
+        trace.line("returned", 2.0, id=8)
+        trace.line("deferred", 2.0, id=8)
+        trace.closed(9, 2.0)
+        del trace.lines[3]  # call 7 gives nothing back
+        trace.lines[-1]["besides"] = 1
+        trace.ending = '{"type":"footer","written":9,"dropped":0,"lost":0}\n'
+        assert replayed(trace, tmp_path).notes[:4] == (
+            "The last line counts 9 events and the file has 6: lines were taken out or put in.",
+            "Fields that are not looked at: besides.",
+            "Other lines about calls or trajectories whose beginning is not in the file, which are left out: 3.",
+            "Calls that have ended and never gave back their units, which count as held in what was measured: 1.",
+        )
+
     def test_events_that_were_dropped_are_told(self, tmp_path: Path) -> None:
         trace = Trace()
         trace.ran(7, 1.0, 2.0, 5)
         trace.started(9, 2.0)
         trace.lines.append({**trace.lines[-2], "id": 9})
-        trace.ending = '{"type":"footer","written":5,"dropped":3,"lost":1}\n'
+        trace.ending = '{"type":"footer","written":%d,"dropped":3,"lost":1}\n'
         notes = replayed(trace, tmp_path).notes
         assert notes[0] == "4 events are not in the trace: what they tell of is not replayed."
         assert [note.rpartition(" ")[2] for note in notes[1:]] == ["1.", "1.", "1."]
@@ -246,6 +262,13 @@ class TestWhatItTakes:
         trace.started(7, 1.0, 0)
         trace.ended(7, 2.0, 1.0)
         assert only_call(replayed(trace, tmp_path)).spec.cost.cpu == 500
+
+    def test_what_ran_on_reserved_cores_can_be_suspended_on_others(self, tmp_path: Path) -> None:
+        trace = Trace("reserved(1)")
+        trace.opened(1, 1.0, cpu=1000)
+        trace.ran(7, 1.0, 2.0, 1, elastic=None, options=[], relative=[], reserved=1000)
+        (call,) = replayed(trace, tmp_path).workload.rollouts[0].turns[0].calls
+        assert call.spec.preemptible
 
     def test_earlier_formats_say_nothing_of_suspending(self, tmp_path: Path) -> None:
         trace = Trace(version=1)

@@ -31,7 +31,7 @@ class Trace:
             "dimensions": [CPU, MEMORY, THREADS, *dimensions],
         }
         self.lines: list[dict[str, Any]] = [header]
-        self.ending: str | None = '{"type":"footer","written":0,"dropped":0,"lost":0}\n'
+        self.ending: str | None = '{"type":"footer","written":%d,"dropped":0,"lost":0}\n'
 
     def line(self, type_: str, at_s: float, **fields: Any) -> None:
         """Add any line."""
@@ -102,7 +102,11 @@ class Trace:
         self.ended(id_, ended_at_s, ended_at_s - submitted_at_s, trajectory=trajectory)
 
     def text(self) -> str:
-        return "".join(json.dumps(line) + "\n" for line in self.lines) + (self.ending or "")
+        return "".join(json.dumps(line) + "\n" for line in self.lines) + self.footer()
+
+    def footer(self) -> str:
+        """The last line, which counts the events; nothing if there is none."""
+        return "" if self.ending is None else self.ending.replace("%d", str(len(self.lines) - 1))
 
     def write(self, folder: Path) -> Path:
         """Write it to a file of that folder."""

@@ -55,6 +55,27 @@ def test_dropped_events_are_told(path: Path, capsys: pytest.CaptureFixture[str])
     assert "note: 5 events were dropped" in capsys.readouterr().out
 
 
+def test_lines_that_are_missing_and_fields_that_nobody_knows_are_told(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = path.read_bytes().replace(b'"type":"closed"', b'"type":"closed","besides":1').splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    assert main([str(path), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["complete"] is False
+    assert record["notes"] == [
+        "The last line counts 14 events and the file has 13: lines were taken out or put in.",
+        "fields that are not looked at: besides",
+    ]
+
+
+def test_lines_that_are_not_sorted_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], lines[4], *lines[1:4], *lines[5:]]))
+    assert main([str(path)]) == 2
+    assert "line 3: its time 102.000000 s is before 102.500000 s, that of an earlier line" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_read_is_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content in (None, b"garbage\n"):
         path = tmp_path / "other.jsonl"

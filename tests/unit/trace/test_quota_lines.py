@@ -13,8 +13,9 @@ from arl_tangram import Quota, Tangram
 from arl_tangram.model.events import ActionStarted
 from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 from arl_tangram.model.topology import Topology
-from arl_tangram.trace.decode import parse, read_header
+from arl_tangram.trace.decode import read_header
 from arl_tangram.trace.encode import header_line
+from arl_tangram.trace.fields import parse
 from arl_tangram.trace.format import VERSION, Header
 from arl_tangram.trace.holding import Holding
 from arl_tangram.trace.reader import read_trace
