@@ -45,6 +45,7 @@ def test_only_these_extras_are_heavy() -> None:
         "gpu": {"torch"},
         "ray": {"ray"},
         "bench": {"ray"},
+        "plot": set(),
         "verl": {"verl", "ray"},
         "trl": {"trl"},
     }
@@ -55,7 +56,7 @@ def test_the_change_log_tells_of_this_version() -> None:
 
 
 def test_importing_the_package_imports_no_optional_library() -> None:
-    optional = HEAVY | {"pytest", "hypothesis"}
+    optional = HEAVY | {"pytest", "hypothesis", "matplotlib"}
     ours = ", ".join(f"arl_tangram.integrations.{name}" for name in ("ray", "trl", "verl"))
     program = f"import sys, arl_tangram, {ours}; print(sorted({optional!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
