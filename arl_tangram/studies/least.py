@@ -14,9 +14,7 @@ _PROBES = 4
 """Into how many parts the capacities above the answer are cut, to try one more at each cut."""
 
 
-def least(
-    time_s: Callable[[int], float], at_most_s: float, capacities: range, tried: Iterable[int] = ()
-) -> int | None:
+def least(time_s: Callable[[int], float], at_most_s: float, capacities: range, tried: Iterable[int] = ()) -> int | None:
     """Return the smallest capacity found from which on all that were tried take at most `at_most_s`.
 
     Args:
@@ -40,9 +38,11 @@ def least(
     for capacity in tried:
         keeps(capacity)
     while True:
-        answer = _bisect(keeps, capacities, max((c for c, kept in asked.items() if not kept), default=None))
+        short = max((capacity for capacity, kept in asked.items() if not kept), default=None)
+        answer = _bisect(keeps, capacities, short)
+        place = capacities.index(answer)
         for part in range(1, _PROBES):
-            keeps(capacities[capacities.index(answer) + (len(capacities) - 1 - capacities.index(answer)) * part // _PROBES])
+            keeps(capacities[place + (len(capacities) - 1 - place) * part // _PROBES])
         if all(kept for capacity, kept in asked.items() if capacity >= answer):
             return answer
 

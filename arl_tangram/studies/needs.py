@@ -11,7 +11,10 @@ from arl_tangram.simulate.workloads import Coding, DeepSearch, Mopd
 from arl_tangram.studies.least import least
 from arl_tangram.studies.runs import Run
 
-HUNDRED = 100
+WITHIN = 1.1
+"""A time that is kept nearly: at most a tenth longer."""
+
+_HUNDRED = 100
 
 
 class Of(StrEnum):
@@ -74,7 +77,7 @@ class Need:
         if self.of is Of.CORES:
             return range(1, machines.cores + 1)
         if self.of is Of.QUOTAS:
-            return range(1, HUNDRED + 1)
+            return range(1, _HUNDRED + 1)
         step = min(dop for service in _of_services(workload).services() for dop in service.dops)
         there = machines.gpu_nodes * machines.gpus if self.run.gpus is None else self.run.gpus
         return range(step, there // step * step + 1, step)
@@ -92,8 +95,8 @@ class Need:
             run,
             workload=replace(
                 asked,
-                searches_per_s=max(1, asked.searches_per_s * capacity // HUNDRED),
-                pages_at_once=max(1, asked.pages_at_once * capacity // HUNDRED),
+                searches_per_s=max(1, asked.searches_per_s * capacity // _HUNDRED),
+                pages_at_once=max(1, asked.pages_at_once * capacity // _HUNDRED),
             ),
         )
 
