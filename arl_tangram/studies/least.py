@@ -1,9 +1,9 @@
 """The smallest capacity that keeps a time, although the time may rise where capacity rises.
 
-Bisection finds a capacity that keeps the time, and one just below it that does not. That alone would be the answer if more
-never were worse. It can be, so capacities between the answer and the most that there is are tried, too; where one of them
-does not keep the time, the search goes on above it. The answer is the smallest capacity tried from which on all
-that were tried keep the time.
+Bisection finds a capacity that keeps the time, and one just below it that does not. That alone would be the answer if
+more never were worse. It can be, so capacities between the answer and the most that there is are tried, too; where one
+of them does not keep the time, the search goes on above it. The answer is the smallest capacity tried from which on
+all that were tried keep the time.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from arl_tangram.simulate.workloads import (
 from arl_tangram.studies.contenders import OURS, Served, on_cores, on_quotas, on_teachers
 
 Parameters = Coding | DeepSearch | Mopd
+Told = float | tuple[tuple[str, float], ...] | None
 _MACHINES = Testbed()
 
 
@@ -67,7 +68,8 @@ class Run:
         contender: who serves them; see `contenders`.
         machines: what they are served on.
         gpus: how many GPUs of these machines there are, whole machines and then a part of one; None for all.
-        told: the factor by which actions declare their mean duration; None if nothing is told.
+        told: the factor by which all actions declare their mean duration, or those that are named, each with its own; None
+            if nothing is told.
     """
 
     workload: Parameters
@@ -75,7 +77,7 @@ class Run:
     contender: str = OURS
     machines: Testbed = _MACHINES
     gpus: int | None = None
-    told: float | None = None
+    told: Told = None
 
     def outcome(self) -> Figures:
         """Run it.
@@ -87,7 +89,8 @@ class Run:
         began_s = time.perf_counter()
         workload = drawn(self.workload, self.seed)
         if self.told is not None:
-            workload = with_durations(workload, self.told)
+            factors = dict(self.told) if isinstance(self.told, tuple) else self.told
+            workload = with_durations(workload, factors)
         result = self._served(workload).run()
         return figures_of(result, rewards_of(workload))._replace(took_s=time.perf_counter() - began_s)
 
