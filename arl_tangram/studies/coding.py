@@ -165,7 +165,8 @@ class CodingSection:
         there, best = nodes * self.machines.cores, self.best(outcomes, batch)
 
         def row(what: str, published: str, place: int, of: int) -> Row:
-            cores = [None if least[place] is None else nodes * least[place] for least in found]
+            of_each = [least[place] for least in found]
+            cores = [None if count is None else nodes * count for count in of_each]
             ours = tuple([saved(count, of) for count in cores])
             return Row(what, published, Unit.PERCENT, ours, f"{counts(cores)} of {of:,} cores", took_s)
 

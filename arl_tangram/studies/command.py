@@ -131,7 +131,7 @@ def _published(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | N
         plots.save(plot, charts.of_paper(sizes, seeds, rows, outcomes))
     if found.markdown:
         return show.markdown(rows)
-    return f"{show.introduction(seeds, f'{_cores(sizes.machines)} and {_gpus(sizes.machines)}')}\n{show.table(rows)}"
+    return f"{show.introduction(seeds, f'{_cores(sizes.machines)} and {_gpus(sizes.machines)}')}{show.TIMES}\n{show.table(rows)}"
 
 
 def _where(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | None) -> str:
@@ -152,7 +152,7 @@ def _where(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | None)
     if found.markdown:
         return text
     where = f"{_cores(coding.machines)} (AI coding), and {_gpus(mopd.machines)} (MOPD)"
-    return f"{show.introduction(seeds, where)}\n{text}"
+    return f"{show.introduction(seeds, where)}{show.TIMES}\n{text}"
 
 
 def _cores(machines: Testbed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import cast
 
 from arl_tangram.studies.rows import Row
 from arl_tangram.studies.tasks import Outcomes
@@ -34,7 +35,7 @@ def _json(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _json(one) for name, one in value.items()}
+        return _known(cast("dict[str, object]", value))
     if isinstance(value, list | tuple):
-        return [_json(one) for one in value]
+        return [_json(one) for one in cast("Sequence[object]", value)]
     return value

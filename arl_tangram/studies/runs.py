@@ -68,8 +68,8 @@ class Run:
         contender: who serves them; see `contenders`.
         machines: what they are served on.
         gpus: how many GPUs of these machines there are, whole machines and then a part of one; None for all.
-        told: the factor by which all actions declare their mean duration, or those that are named, each with its own; None
-            if nothing is told.
+        told: the factor by which actions declare their mean duration, or pairs of an action and its factor, while the
+            others declare the truth; None if nothing is told.
     """
 
     workload: Parameters
@@ -88,9 +88,10 @@ class Run:
         """
         began_s = time.perf_counter()
         workload = drawn(self.workload, self.seed)
-        if self.told is not None:
-            factors = dict(self.told) if isinstance(self.told, tuple) else self.told
-            workload = with_durations(workload, factors)
+        if isinstance(self.told, tuple):
+            workload = with_durations(workload, of=dict(self.told))
+        elif self.told is not None:
+            workload = with_durations(workload, self.told)
         result = self._served(workload).run()
         return figures_of(result, rewards_of(workload))._replace(took_s=time.perf_counter() - began_s)
 

@@ -12,6 +12,9 @@ from arl_tangram.studies.runs import Figures
 from arl_tangram.studies.where import Place, ServicesPlace
 
 _HEADS = ("", "published", "here", "least to most", "one core", "made of")
+TIMES = (
+    "Times (x) are how many times longer the baseline takes; the cores that it reserves are those that suit it best.\n"
+)
 _WHERE_HEADS = ("", "best k", "ACT", "step", "cores saved")
 
 
@@ -19,9 +22,8 @@ def introduction(seeds: Sequence[int], machines: str) -> str:
     """Say what is compared, and how."""
     return (
         f"In virtual time, through the scheduler that the runtime drives, on {machines}; seeds {_listed(seeds)}.\n"
-        "Figures are means over the seeds, with the least and the most of them. Times (x) are how many times longer\n"
-        "the baseline takes; the cores that it reserves are those that suit it best. The scheduler is told no durations.\n"
-        f"On cores each of its calls takes {1000 * COMMAND_S:g} ms longer, as measured; those of the baseline do not.\n"
+        "Figures are means over the seeds, with the least and the most of them. The scheduler is told no durations.\n"
+        f"On cores each of its calls takes {1000 * COMMAND_S:g} ms longer, as measured; those under reserved(N) do not.\n"
     )
 
 
