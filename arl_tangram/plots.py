@@ -1,7 +1,7 @@
 """Draw the figures of a command into a file: lines and bars, beside each other. Needs the extra `plot`.
 
-What is to be drawn are values; no window is opened. What is matplotlib's is `Any` here, as its own types leave the keyword
-arguments of nearly all its functions unknown.
+What is to be drawn are values; no window is opened. What is matplotlib's is `Any` here, as its own types leave the
+keyword arguments of nearly all its functions unknown.
 """
 
 from __future__ import annotations

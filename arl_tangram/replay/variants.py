@@ -17,6 +17,7 @@ from arl_tangram.scheduling.policies import elastic, fixed, paper, reserved, siz
 from arl_tangram.scheduling.policy import Policy
 from arl_tangram.simulate.calls import Rollout, Workload
 from arl_tangram.simulate.engine import simulate
+from arl_tangram.simulate.results import Result
 from arl_tangram.trace.figures import Figures
 
 SWITCH_S = 0.0002
@@ -95,9 +96,16 @@ def predict(workload: Workload, topology: Topology, variant: Variant, *, host: i
     Raises:
         InfeasibleError: a call or trajectory that the topology can never meet.
     """
-    sharing = Sharing(size_aware(), SWITCH_S) if variant.shares else None
-    result = simulate(workload, topology, variant.policy, order=variant.order, record=True, host=host, sharing=sharing)
+    result = simulated(workload, topology, variant, host=host, record=True)
     return Prediction(variant, topology, figures_of(result, workload, topology))
+
+
+def simulated(
+    workload: Workload, topology: Topology, variant: Variant, *, host: int = 0, record: bool = False
+) -> Result:
+    """Return the run of which `predict` tells; with its events where it is recorded, which takes longer."""
+    sharing = Sharing(size_aware(), SWITCH_S) if variant.shares else None
+    return simulate(workload, topology, variant.policy, order=variant.order, record=record, host=host, sharing=sharing)
 
 
 def with_cores(topology: Topology, cores: int) -> Topology:

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from arl_tangram import plots
 from arl_tangram.errors import TangramError
+from arl_tangram.progress import progress_shown
 from arl_tangram.simulate.workloads import Coding, Testbed
 from arl_tangram.studies import charts, records, show
 from arl_tangram.studies.contenders import OURS, PLACES, SERVERLESS, STATIC
 from arl_tangram.studies.paper import PUBLISHED, QUICK, SEEDS, WORKERS_OF_TRAINER, compute, sections
 from arl_tangram.studies.parameters import WORKLOADS, with_settings
-from arl_tangram.studies.progress import progress_shown
 from arl_tangram.studies.runs import Run
 from arl_tangram.studies.tasks import Outcomes
 from arl_tangram.studies.where import where_coding, where_mopd
@@ -104,7 +104,7 @@ def _batch(found: argparse.Namespace) -> str:
     names = dict.fromkeys(found.policy or _CONTENDERS[found.study])
     runs = {name: [Run(workload, seed, name, machines) for seed in found.seeds] for name in names}
     outcomes = Outcomes()
-    with progress_shown(Console(stderr=True), found.study) as tell:
+    with progress_shown(Console(stderr=True)) as tell:
         outcomes.run([run for ones in runs.values() for run in ones], _workers(found), tell)
     _write(found, records.of_outcomes(outcomes))
     figures = {name: [outcomes.figures(run) for run in ones] for name, ones in runs.items()}
@@ -122,7 +122,7 @@ def _paper(found: argparse.Namespace) -> str:
 
 def _published(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | None) -> str:
     sizes = QUICK if found.quick else PUBLISHED
-    with progress_shown(Console(stderr=True), "simulations") as tell:
+    with progress_shown(Console(stderr=True)) as tell:
         rows, outcomes = compute(sections(sizes, seeds), _workers(found), tell)
     _write(
         found, {"seeds": seeds, "quick": found.quick, "rows": records.of_rows(rows), **records.of_outcomes(outcomes)}
@@ -131,13 +131,14 @@ def _published(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | N
         plots.save(plot, charts.of_paper(sizes, seeds, rows, outcomes))
     if found.markdown:
         return show.markdown(rows)
-    return f"{show.introduction(seeds, f'{_cores(sizes.machines)} and {_gpus(sizes.machines)}')}{show.TIMES}\n{show.table(rows)}"
+    where = f"{_cores(sizes.machines)} and {_gpus(sizes.machines)}"
+    return f"{show.introduction(seeds, where)}{show.TIMES}\n{show.table(rows)}"
 
 
 def _where(found: argparse.Namespace, seeds: tuple[int, ...], plot: Path | None) -> str:
     coding, mopd = where_coding(seeds, quick=found.quick), where_mopd(seeds, quick=found.quick)
     outcomes = Outcomes()
-    with progress_shown(Console(stderr=True), "simulations") as tell:
+    with progress_shown(Console(stderr=True)) as tell:
         outcomes.run([*coding.tasks(), *mopd.tasks()], _workers(found), tell)
         outcomes.run(coding.further(outcomes), _workers(found), tell)
     places, services = coding.places(outcomes), mopd.found(outcomes)

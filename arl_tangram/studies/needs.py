@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from arl_tangram.plan.search import smallest
 from arl_tangram.simulate.workloads import Coding, DeepSearch, Mopd
-from arl_tangram.studies.least import least
 from arl_tangram.studies.runs import Run
 
 WITHIN = 1.1
 """A time that is kept nearly: at most a tenth longer."""
 
 _HUNDRED = 100
+_CHECKS = 3
 
 
 class Of(StrEnum):
@@ -35,7 +37,7 @@ class Found(NamedTuple):
     Attributes:
         least: for each time that was to be kept, the capacity; None where not even all of it is enough.
         tried: capacities and what they took, ascending.
-        took_s: seconds of this machine that the search took.
+        took_s: CPU seconds that the search took.
     """
 
     least: tuple[int | None, ...]
@@ -59,28 +61,35 @@ class Need:
 
     def outcome(self) -> Found:
         """Search."""
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         tried: dict[int, float] = {}
 
-        def act_s(capacity: int) -> float:
-            if capacity not in tried:
-                tried[capacity] = self.with_capacity(capacity).outcome().act_s
-            return tried[capacity]
+        def act_s(steps: int) -> float:
+            if steps not in tried:
+                tried[steps] = self.with_capacity(steps * self.step).outcome().act_s
+            return tried[steps]
 
-        found = [least(act_s, at_most_s, self.capacities, tuple(tried)) for at_most_s in self.at_most_s]
-        return Found(tuple(found), tuple(sorted(tried.items())), time.perf_counter() - began_s)
+        found = tuple([_least(act_s, at_most_s, self.steps, tried) for at_most_s in self.at_most_s])
+        capacities = tuple([None if steps is None else steps * self.step for steps in found])
+        acts_s = tuple([(steps * self.step, tried[steps]) for steps in sorted(tried)])
+        return Found(capacities, acts_s, time.process_time() - began_s)
 
     @property
-    def capacities(self) -> range:
-        """All capacities that could be the answer, ascending; the last is what there is."""
-        machines, workload = self.run.machines, self.run.workload
+    def step(self) -> int:
+        """By how much capacities differ at least."""
+        if self.of is not Of.GPUS:
+            return 1
+        return min(dop for service in _of_services(self.run.workload).services() for dop in service.dops)
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are in what there is."""
+        machines = self.run.machines
         if self.of is Of.CORES:
-            return range(1, machines.cores + 1)
+            return machines.cores
         if self.of is Of.QUOTAS:
-            return range(1, _HUNDRED + 1)
-        step = min(dop for service in _of_services(workload).services() for dop in service.dops)
-        there = machines.gpu_nodes * machines.gpus if self.run.gpus is None else self.run.gpus
-        return range(step, there // step * step + 1, step)
+            return _HUNDRED
+        return (machines.gpu_nodes * machines.gpus if self.run.gpus is None else self.run.gpus) // self.step
 
     def with_capacity(self, capacity: int) -> Run:
         """Return the same run with so much of what is searched for."""
@@ -99,6 +108,19 @@ class Need:
                 pages_at_once=max(1, asked.pages_at_once * capacity // _HUNDRED),
             ),
         )
+
+
+def _least(act_s: Callable[[int], float], at_most_s: float, most: int, tried: Mapping[int, float]) -> int | None:
+    """Return the least from which on all that were tried, also for another time, keep it; None if all is too little."""
+    if act_s(most) > at_most_s:
+        return None
+    short = 0
+    while True:
+        found = smallest(lambda steps: act_s(steps) <= at_most_s, short + 1, most, checks=_CHECKS)
+        above = [steps for steps, tried_s in tried.items() if steps > found and tried_s > at_most_s]
+        if not above:
+            return found
+        short = max(above)
 
 
 def _of_services(workload: Coding | DeepSearch | Mopd) -> DeepSearch | Mopd:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from arl_tangram.progress import Tell
 from arl_tangram.simulate.workloads import CODING_BATCH, Coding, DeepSearch, Mopd, Testbed
 from arl_tangram.studies.ablation import AblationSection
 from arl_tangram.studies.coding import CodingSection
 from arl_tangram.studies.deepsearch import DeepSearchSection
 from arl_tangram.studies.mopd import MopdSection
 from arl_tangram.studies.rows import Row, Section
-from arl_tangram.studies.tasks import Outcomes, Tell
+from arl_tangram.studies.tasks import Outcomes
 
 SEEDS = (6, 7, 8, 9, 10)
 """Those on which results are published; 1 to 3 were looked at before."""

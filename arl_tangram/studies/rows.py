@@ -27,7 +27,7 @@ class Row(NamedTuple):
         unit: of the figures.
         ours: one for each seed, or for each step of each; NaN where what was to be kept is not kept with all there is.
         detail: what it was made of.
-        took_s: seconds of one core that it took to compute.
+        took_s: CPU seconds that it took to compute.
     """
 
     what: str

@@ -43,7 +43,7 @@ class Figures(NamedTuple):
         environment_s: mean action completion time of all calls but rewards; with admission.
         reward_s: that of the rewards, which are the last calls of trajectories.
         step_s: until the last trajectory has ended.
-        took_s: seconds of this machine that the simulation took.
+        took_s: CPU seconds that the simulation took.
     """
 
     calls: int
@@ -86,14 +86,14 @@ class Run:
             ConfigurationError: there is no such contender for these trajectories.
             InfeasibleError: a call or trajectory that the machines can never meet.
         """
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         workload = drawn(self.workload, self.seed)
         if isinstance(self.told, tuple):
             workload = with_durations(workload, of=dict(self.told))
         elif self.told is not None:
             workload = with_durations(workload, self.told)
         result = self._served(workload).run()
-        return figures_of(result, rewards_of(workload))._replace(took_s=time.perf_counter() - began_s)
+        return figures_of(result, rewards_of(workload))._replace(took_s=time.process_time() - began_s)
 
     def _served(self, workload: Workload) -> Served:
         asked = self.workload

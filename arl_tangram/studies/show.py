@@ -11,7 +11,7 @@ from arl_tangram.studies.rows import Row, Unit
 from arl_tangram.studies.runs import Figures
 from arl_tangram.studies.where import Place, ServicesPlace
 
-_HEADS = ("", "published", "here", "least to most", "one core", "made of")
+_HEADS = ("", "published", "here", "least to most", "CPU", "made of")
 TIMES = (
     "Times (x) are how many times longer the baseline takes; the cores that it reserves are those that suit it best.\n"
 )
@@ -23,7 +23,7 @@ def introduction(seeds: Sequence[int], machines: str) -> str:
     return (
         f"In virtual time, through the scheduler that the runtime drives, on {machines}; seeds {_listed(seeds)}.\n"
         "Figures are means over the seeds, with the least and the most of them. The scheduler is told no durations.\n"
-        f"On cores each of its calls takes {1000 * COMMAND_S:g} ms longer, as measured; those under reserved(N) do not.\n"
+        f"On cores each of its calls takes {1000 * COMMAND_S:g} ms longer, as measured; not so under reserved(N).\n"
     )
 
 

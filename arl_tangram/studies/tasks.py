@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from arl_tangram.progress import Tell
 from arl_tangram.side_by_side import side_by_side
 from arl_tangram.studies.needs import Found, Need
 from arl_tangram.studies.runs import Figures, Run
@@ -11,8 +12,7 @@ from arl_tangram.studies.training import Steps, Training
 
 Task = Run | Need | Training
 Outcome = Figures | Found | Steps
-Tell = Callable[[int, int], None]
-"""Hears how many of how many tasks are done."""
+_TOLD = 100
 
 
 class Outcomes:
@@ -32,10 +32,11 @@ class Outcomes:
             TangramError: what a task raised.
         """
         new = [task for task in dict.fromkeys(tasks) if task not in self._known]
-        tell(0, len(new))
-        for done, (task, outcome) in enumerate(side_by_side(new, workers, _with_its_outcome), start=1):
+        every = max(1, len(new) // _TOLD)
+        for done, (task, outcome) in enumerate(side_by_side(new, workers, _with_its_outcome)):
             self._known[task] = outcome
-            tell(done, len(new))
+            if done % every == 0:
+                tell(words(task), done, len(new))
 
     def figures(self, run: Run) -> Figures:
         """Return those of a simulation."""
@@ -56,12 +57,21 @@ class Outcomes:
         return found
 
     def took_s(self, tasks: Iterable[Task]) -> float:
-        """Return the seconds of this machine that tasks took together."""
+        """Return the CPU seconds that tasks took together."""
         return sum(self._known[task].took_s for task in dict.fromkeys(tasks))
 
     def items(self) -> Sequence[tuple[Task, Outcome]]:
         """Return all of them, in the order in which they came."""
         return tuple(self._known.items())
+
+
+def words(task: Task) -> str:
+    """Say what a task is about."""
+    run = task.run if isinstance(task, Need) else task
+    about = f"{type(run.workload).__name__}, batch {run.workload.rollouts:,}, {run.contender}, seed {run.seed}"
+    if isinstance(task, Need):
+        return f"{about}: the least {task.of}"
+    return f"{about}: {task.steps} steps" if isinstance(task, Training) else about
 
 
 def _with_its_outcome(task: Task) -> tuple[Task, Outcome]:

@@ -21,7 +21,7 @@ class Steps(NamedTuple):
 
     Attributes:
         act_s: mean action completion time of each step, with admission; seconds.
-        took_s: seconds of this machine that the simulation took.
+        took_s: CPU seconds that the simulation took.
     """
 
     act_s: tuple[float, ...]
@@ -48,14 +48,14 @@ class Training:
 
     def outcome(self) -> Steps:
         """Run it, with as much time between the steps that none begins before the one before has ended."""
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         batches = [coding_rollouts(self.workload, self.seed * _SEEDS_OF_A_TRAINING + n) for n in range(self.steps)]
         gap_s = 2 * max(_alone_s(rollout) for batch in batches for rollout in batch.rollouts)
         while True:
             workload = one_after_the_other(batches, gap_s)
             result = on_cores(workload, self.machines, self.contender).run()
             if not _overlap(result, self.workload.rollouts, gap_s):
-                return Steps(_acts_s(result, self.workload.rollouts), time.perf_counter() - began_s)
+                return Steps(_acts_s(result, self.workload.rollouts), time.process_time() - began_s)
             gap_s *= 2
 
 
