@@ -226,7 +226,7 @@ def coding_points(base: Coding, batches: Sequence[int]) -> tuple[Point, ...]:
 def where_coding(seeds: tuple[int, ...], *, quick: bool = False) -> WhereCoding:
     """Return the study of AI coding, or one that is too small to say anything."""
     if quick:
-        points = coding_points(replace(CODING_BATCH, rollouts=16, turns=4, group=4), (8, 16))
+        points = coding_points(replace(CODING_BATCH, rollouts=16, turns=4, group=4), (8, 16))[::5]
         return WhereCoding(points, Testbed(nodes=2, cores=16), (1, 2, 4), (4, 16), seeds)
     base = replace(CODING_BATCH, rollouts=320)
     return WhereCoding(coding_points(base, (80, 160, 320, 640, 1280)), QUARTER, (1, 2, 3, 4, 8), (4, 16), seeds)
