@@ -25,7 +25,7 @@ def reading(*pages_s: float) -> Rollout:
 
 
 def test_a_worker_does_not_use_what_another_leaves() -> None:
-    """Two pages at once. The first half of the trajectories, two of 10 s, wait for each other, and the others do not."""
+    """Two pages at once. The first half of the trajectories, two of 10 s, wait for each other; the others do not."""
     workload = Workload(rollouts=(reading(10), reading(10), reading(1), reading(0)))
     together = simulate(workload, Topology([PAGES]), elastic())
     assert [call.ended_at_s for call in together.calls] == [10, 10, 11, 10]
