@@ -17,6 +17,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 _PANEL_IN = (5.2, 3.9)
 _A_ROW = 3
 _DOTS_PER_IN = 150
+_NARROW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,11 @@ class Chart:
             axes.axhline(at, color="0.4", linestyle="--", linewidth=1, label=name)
         for name, at in self.marks:
             axes.axvline(at, color="0.4", linestyle=":", linewidth=1.5, label=name)
-        axes.set_xscale("log" if self.log_x else "linear")
-        axes.set_yscale("log" if self.log_y else "linear")
-        if not self.log_y:
+        if self.log_x:
+            _by_ratio(axes, "x")
+        if self.log_y:
+            _by_ratio(axes, "y")
+        else:
             axes.set_ylim(bottom=0)
         axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
 
@@ -103,7 +106,8 @@ class Bars:
             shift = (place - (len(self.heights) - 1) / 2) * width
             axes.bar([at + shift for at in range(len(self.groups))], values, width, label=name)
         axes.set_xticks(range(len(self.groups)), self.groups)
-        axes.set_yscale("log" if self.log_y else "linear")
+        if self.log_y:
+            _by_ratio(axes, "y")
         axes.set(title=self.title, ylabel=self.y)
 
 
@@ -140,6 +144,15 @@ def save(path: Path, panels: Sequence[Chart | Bars]) -> None:
         if axes.get_legend_handles_labels()[1]:
             axes.legend(fontsize="small")
     figure.savefig(path, dpi=_DOTS_PER_IN)
+
+
+def _by_ratio(axes: Any, name: str) -> None:
+    """Let equal ratios be equal distances, with numbers in full; those between powers of ten only where it has room."""
+    axes.set(**{f"{name}scale": "log"})
+    axis = getattr(axes, f"{name}axis")
+    least, most = axis.get_view_interval()
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("{x:g}" if most < _NARROW * least else "")
 
 
 def _figure_class() -> Any:

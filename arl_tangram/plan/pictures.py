@@ -56,7 +56,8 @@ def _needed(plan: CapacityPlan, needs: list[Need]) -> Bars:
         )
         for need in needs
     ]
-    return Bars("Needed together", "share of what was recorded", [resource.name for resource in resources], heights)
+    names = [resource.name.replace(": ", ":\n") for resource in resources]
+    return Bars("Needed together", "share of what was recorded", names, heights)
 
 
 def _in_flight(plan: CapacityPlan) -> Chart:

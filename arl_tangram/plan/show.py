@@ -69,9 +69,9 @@ def _table(plan: CapacityPlan) -> Iterator[str]:
 
 def _remarks(plan: CapacityPlan) -> Iterator[str]:
     if plan.need.enlarged:
-        yield "What each resource needs alone is not enough for all of them together: these are enlarged."
+        yield "What each needs alone is not enough for all of them together: they are enlarged as far as needed."
     elif len(plan.need.alone) > 1:
-        yield "What each resource needs alone is enough for all of them together: that was run, too."
+        yield "What each needs alone is enough for all of them together: that was run, too."
     for baseline in plan.baselines:
         enough = [f"{name} {cores:g}" for name, cores in baseline.cores if cores is not None]
         short = [name for name, cores in baseline.cores if cores is None]

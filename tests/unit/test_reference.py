@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ["doctor"],
     "report TRACE": ["report"],
     "replay FILE...": ["replay"],
+    "plan FILE...": ["plan"],
     "bench overhead": ["bench", "overhead"],
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
@@ -150,7 +151,7 @@ def test_the_commands_are_those_that_there_are(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     actual = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     section = PAGE.partition("## Command line\n")[2]
-    shown = re.findall(r"^\| `(demo|doctor|report|replay|bench)\b", section, re.MULTILINE)
+    shown = re.findall(r"^\| `(demo|doctor|report|replay|plan|bench)\b", section, re.MULTILINE)
     assert actual == list(dict.fromkeys(shown))
 
 
