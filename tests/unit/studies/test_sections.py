@@ -83,8 +83,9 @@ def test_the_times_of_ai_coding() -> None:
     assert rows["  rewards"].ours == (0.5, 1.0)
     assert rows["  ACT vs reserved(2)"].ours == (1.4, 1.5)
     assert rows["mean ACT vs reserved(k), batch 5"].ours == (1.5, 2.5)
-    assert rows["mean ACT vs reserved(k), batch 5"].detail == "k=2: reserved(2) 2 s, elastic 1 s"
+    assert rows["mean ACT vs reserved(k), batch 5"].detail == "k=2: reserved(2) 2 s, elastic 1 s; k=2: 2x"
     assert rows["mean ACT vs reserved(k), batch 10"].ours == (1.5, 1.25)
+    assert rows["mean ACT vs reserved(k), batch 10"].detail.endswith("elastic 3 s; k=2: 1.45x")
     assert rows["step vs reserved(k), AI coding, batch 10"].ours == (1.6, 1.1)
 
 
