@@ -121,12 +121,13 @@ class CodingSection:
 
     def _of_curve(self, outcomes: Outcomes, batch: int) -> Row:
         best, most = self.best(outcomes, batch), max(self.cores)
+        of_most = fmean(self.ratios(outcomes, batch, most))
         return Row(
             f"mean ACT vs reserved(k), batch {batch:,}",
             PUBLISHED_OVER_BATCHES.get(batch, ""),
             Unit.TIMES,
             self.ratios(outcomes, batch, best),
-            f"k={best}: {self._against(outcomes, batch, best)}; k={most}: {fmean(self.ratios(outcomes, batch, most)):.3g}x",
+            f"k={best}: {self._against(outcomes, batch, best)}; k={most}: {of_most:.3g}x",
             outcomes.took_s(self._of_batch(batch)),
         )
 
