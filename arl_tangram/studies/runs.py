@@ -105,7 +105,7 @@ class Run:
         return on_teachers(workload, gpus, self.contender)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def drawn(asked: Parameters, seed: int) -> Workload:
     """Draw trajectories; the last ones are kept, as the contenders are run one after the other."""
     if isinstance(asked, Coding):
