@@ -48,6 +48,9 @@ def main(argv: Sequence[str]) -> int:
         found = _parser().parse_args(argv)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 2
+    if found.json is not None and not found.json.parent.is_dir():
+        sys.stderr.write(f"arl_tangram simulate: there is no folder {found.json.parent}\n")
+        return 2
     try:
         text = _paper(found) if found.study == "paper" else _batch(found)
     except (TangramError, OSError) as error:

@@ -82,6 +82,7 @@ def test_several_seeds_are_told_with_their_spread(capsys: pytest.CaptureFixture[
         (["mopd", "--set", "gpu_nodes=1", "--batch", "4", "--policy", "static"], "no room"),
         (["paper", "--quick", "--seeds", "-1"], "seeds"),
         (["paper", "--quick", "--plot", "/nowhere"], "there is no folder /nowhere"),
+        (["paper", "--quick", "--json", "/nowhere/all.json"], "there is no folder /nowhere"),
         (["everything"], "invalid choice"),
         ([], "required"),
     ],

@@ -44,6 +44,13 @@ def test_each_time_has_its_own_answer_and_no_run_is_made_twice(times: Callable[.
     assert {run.machines.nodes for run in ran} == {2}
 
 
+def test_a_search_takes_few_runs(times: Callable[..., list[Run]]) -> None:
+    """One with all of it, seven for the bisection of a hundred, and three above the answer."""
+    ran = times(lambda run: 100 / run.machines.cores)
+    assert Need(CODING, Of.CORES, (7.0,)).outcome().least == (15,)
+    assert len(ran) <= 11
+
+
 def test_what_was_tried_for_another_time_counts(times: Callable[..., list[Run]]) -> None:
     """With 50 cores it takes long again, which only the search for the first time comes by."""
     times(lambda run: 5.0 if run.machines.cores == 50 else 100 / run.machines.cores)
