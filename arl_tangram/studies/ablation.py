@@ -11,6 +11,9 @@ from arl_tangram.studies.rows import Row, Unit, told_s
 from arl_tangram.studies.tasks import Outcomes, Task
 from arl_tangram.studies.training import Training
 
+THROUGHOUT = "better throughout"
+"""What was published about all steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class AblationSection:
@@ -50,7 +53,7 @@ class AblationSection:
             rows.append(
                 Row(
                     f"ACT vs {name}, each of {self.steps} steps",
-                    "better throughout",
+                    THROUGHOUT,
                     Unit.TIMES,
                     ratios,
                     f"better at {better} of {len(ratios)} steps: {name} {told_s(theirs)}, elastic {told_s(ours)}",

@@ -8,6 +8,7 @@ from itertools import groupby
 from statistics import fmean
 
 from arl_tangram.plots import Bars, Chart, Line
+from arl_tangram.studies.ablation import THROUGHOUT
 from arl_tangram.studies.coding import CodingSection
 from arl_tangram.studies.paper import Sizes
 from arl_tangram.studies.rows import Row, Unit
@@ -18,7 +19,7 @@ _SAME = [("as fast", 1.0)]
 
 
 def of_paper(sizes: Sizes, seeds: tuple[int, ...], rows: Sequence[Row], outcomes: Outcomes) -> list[Chart | Bars]:
-    """Return the curve over the batch, and what is saved."""
+    """Return the curve over the batch, the steps of a training, and what is saved."""
     section = CodingSection(sizes.coding, sizes.machines, sizes.batches, sizes.cores, seeds)
     ratios = [section.ratios(outcomes, batch, section.best(outcomes, batch)) for batch in sizes.batches]
     each = [
@@ -28,6 +29,15 @@ def of_paper(sizes: Sizes, seeds: tuple[int, ...], rows: Sequence[Row], outcomes
             [fmean(section.ratios(outcomes, batch, k)) for batch in sizes.batches],
         )
         for k in sizes.cores
+    ]
+    steps = [
+        _line(
+            row.what.partition(",")[0],
+            range(1, sizes.steps + 1),
+            [row.ours[n :: sizes.steps] for n in range(sizes.steps)],
+        )
+        for row in rows
+        if row.published == THROUGHOUT
     ]
     savings = [row for row in rows if row.unit is Unit.PERCENT and row.published == "71.2 %"]
     return [
@@ -39,6 +49,7 @@ def of_paper(sizes: Sizes, seeds: tuple[int, ...], rows: Sequence[Row], outcomes
             levels=_SAME,
         ),
         Chart("AI coding: ACT of the baseline, each k", "batch", "times ours", each, levels=_SAME, log_y=True),
+        Chart("AI coding: ACT with fixed cores", "step of a training", "times ours", steps, levels=_SAME),
         Bars(
             "Saved at the same ACT (no bar: not kept)",
             "percent",
