@@ -62,9 +62,9 @@ def trainer(found: InFlight) -> Iterator[str]:
         yield f"        actor_rollout_ref.rollout.agent.num_workers: at most {found.enough}; they limit nothing here"
         yield f"        actor_rollout_ref.rollout.multi_turn.max_parallel_calls={found.calls_of_rollout}"
         yield f"  TRL   generation_batch_size: at least {found.enough}"
-    calls = found.calls
-    yield f"Up to {calls} calls wait or run at once. A limit of your own below {calls}, as a semaphore, num_workers"
-    yield "or max_concurrent of a sandbox service, makes calls wait where the scheduler does not see them."
+    if calls := found.calls:
+        yield f"Up to {calls} calls wait or run at once. A limit of your own below {calls}, as a semaphore, num_workers"
+        yield "or max_concurrent of a sandbox service, makes calls wait where the scheduler does not see them."
 
 
 def _limits(topology: Topology, indices: Sequence[int]) -> list[tuple[float, float]]:

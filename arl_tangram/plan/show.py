@@ -17,6 +17,7 @@ _LEAST = 14
 def shown(source: Source, plan: CapacityPlan, kept: Kept) -> str:
     """Return all that is printed."""
     calls = sum(1 for _ in calls_of(source.workload))
+    remarks = list(_remarks(plan))
     lines = [
         f"{len(source.workload.rollouts):,} trajectories and {calls:,} calls, in virtual time through the scheduler",
         f"that the runtime drives. To be kept: {_goal(plan, kept)}.",
@@ -24,8 +25,8 @@ def shown(source: Source, plan: CapacityPlan, kept: Kept) -> str:
         "",
         *_table(plan),
         "",
-        *_remarks(plan),
-        "",
+        *remarks,
+        *[""] * bool(remarks),
         "To set:",
         *(f"  {line}" for line in settings.pools(plan.need.together, [one.resource for one in plan.need.alone])),
         "",
