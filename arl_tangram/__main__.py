@@ -1,4 +1,4 @@
-"""The command line: `python -m arl_tangram demo | doctor | report | replay | plan | bench`."""
+"""The command line: `python -m arl_tangram demo | doctor | report | replay | plan | simulate | bench`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _COMMANDS = {
     "report": ("arl_tangram.trace.command", "report on a trace"),
     "replay": ("arl_tangram.replay.command", "predict what a recorded run takes with other cores or policies"),
     "plan": ("arl_tangram.plan.command", "find how few cores, memory and calls a recorded run needs"),
+    "simulate": ("arl_tangram.studies.command", "simulate what was published, beside what was published"),
     "bench": ("arl_tangram.bench.command", "measure the library on this machine"),
 }
 

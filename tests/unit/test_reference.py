@@ -28,6 +28,10 @@ COMMANDS = {
     "report TRACE": ["report"],
     "replay FILE...": ["replay"],
     "plan FILE...": ["plan"],
+    "simulate coding": ["simulate", "coding"],
+    "simulate deepsearch": ["simulate", "deepsearch"],
+    "simulate mopd": ["simulate", "mopd"],
+    "simulate paper": ["simulate", "paper"],
     "bench overhead": ["bench", "overhead"],
     "bench schedule": ["bench", "schedule"],
     "bench orders": ["bench", "orders"],
@@ -151,7 +155,7 @@ def test_the_commands_are_those_that_there_are(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     actual = re.findall(r"^  (\w+) ", capsys.readouterr().out, re.MULTILINE)
     section = PAGE.partition("## Command line\n")[2]
-    shown = re.findall(r"^\| `(demo|doctor|report|replay|plan|bench)\b", section, re.MULTILINE)
+    shown = re.findall(r"^\| `(demo|doctor|report|replay|plan|simulate|bench)\b", section, re.MULTILINE)
     assert actual == list(dict.fromkeys(shown))
 
 

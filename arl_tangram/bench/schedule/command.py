@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +23,7 @@ from arl_tangram.bench.schedule.grid import Outcome, Table, Task, grid, run_task
 from arl_tangram.bench.schedule.ratios import KnownRow, LearnedRow, known_gates, known_rows, learned_gates, learned_rows
 from arl_tangram.bench.schedule.resize_ratios import ResizeRow, resize_gates, resize_rows
 from arl_tangram.bench.schedule.resize_runs import ResizeOutcome, run_resize_task
+from arl_tangram.side_by_side import side_by_side
 
 SEEDS = (6, 7, 8, 9, 10)
 """Those on which results are published; the policies were tuned on 1 to 5."""
@@ -144,25 +143,10 @@ def _told(tasks: Sequence[Task], workers: int, run_one: Callable[[Task], _O]) ->
     began_s = time.monotonic()
     found: dict[Task, _O] = {}
     step = max(1, len(tasks) // 20)
-    for outcome in _run(tasks, workers, run_one):
+    for outcome in side_by_side(tasks, workers, run_one):
         found[outcome.task] = outcome
         if len(found) % step == 0 or len(found) == len(tasks):
             print(
                 f"{len(found)} of {len(tasks)} tasks, {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True
             )
     return [found[task] for task in tasks]
-
-
-def _run(tasks: Sequence[Task], workers: int, run_one: Callable[[Task], _O]) -> Iterator[_O]:
-    """Run the tasks and yield their outcomes as they come."""
-    if workers == 1:
-        yield from map(run_one, tasks)
-        return
-    # Spawned, not forked: a fork copies the locks of whatever threads the caller has.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            for done in as_completed([pool.submit(run_one, task) for task in tasks]):
-                yield done.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise

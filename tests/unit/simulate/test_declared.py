@@ -58,3 +58,17 @@ def test_each_action_declares_its_mean_work_times_the_factor(workload: Workload,
 def test_a_factor_is_above_nothing(factor: float) -> None:
     with pytest.raises(ConfigurationError, match="above 0"):
         with_durations(Workload(), factor)
+
+
+def test_some_actions_may_declare_otherwise() -> None:
+    workload = coding_rollouts(Coding(rollouts=8, turns=5), seed=1)
+    told = {call.spec.name: call.spec.duration_s for call in calls_of(with_durations(workload, 2.0, of={"suite": 0.1}))}
+    true = {call.spec.name: call.spec.duration_s for call in calls_of(with_durations(workload))}
+    assert set(told) == {"look", "command", "suite"}
+    for name, duration_s in true.items():
+        assert duration_s is not None
+        assert told[name] == pytest.approx((0.1 if name == "suite" else 2.0) * duration_s)
+    with pytest.raises(ConfigurationError, match="no action 'tests'"):
+        with_durations(workload, of={"tests": 2.0})
+    with pytest.raises(ConfigurationError, match="above 0"):
+        with_durations(workload, of={"suite": 0.0})
