@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from math import inf
 
+from arl_tangram.scheduling.sharing.agenda import Agenda
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.sharer import GOING_ON, STAYING, CoreSharer, Place
 
@@ -23,13 +24,13 @@ class Room:
     Args:
         cpu: the dimension of its cores.
         asking: the policy.
+        agenda: is told when something happens.
 
     Attributes:
         sharers: all of them by id, but for those that have lent their cores.
         running: those of them that have cores, by id.
         cores: how many they have.
         idle: how many have none.
-        changed: whether something happened since their cores were shared out.
         look_again_s: when that is to be done though nothing happens; None for never.
         rank_again_s: when ranks are to be asked for anew; None for never.
         made: others that wait, and the units that they are to find, by id.
@@ -39,14 +40,15 @@ class Room:
         try_again_s: when they are to find room again in any case.
     """
 
-    def __init__(self, cpu: int, asking: Asking) -> None:
+    def __init__(self, cpu: int, asking: Asking, agenda: Agenda) -> None:
         self.cpu = cpu
+        self._bit = 1 << cpu
         self._asking = asking
+        self._agenda = agenda
         self.sharers: dict[int, CoreSharer] = {}
         self.running: dict[int, CoreSharer] = {}
         self.cores = 0
         self.idle = 0
-        self.changed = False
         self.look_again_s: float | None = None
         self.rank_again_s: float | None = None
         self.made: dict[int, int] = {}
@@ -57,6 +59,18 @@ class Room:
         self._present: Counter[int] = Counter()
         self._overdue: dict[int, list[tuple[int, int]]] = {}
         self._becoming_overdue: list[tuple[float, int]] = []
+
+    @property
+    def changed(self) -> bool:
+        """Whether something happened since their cores were shared out."""
+        return self._agenda.changed & self._bit != 0
+
+    @changed.setter
+    def changed(self, changed: bool) -> None:
+        if changed:
+            self._agenda.changed |= self._bit
+        else:
+            self._agenda.changed &= ~self._bit
 
     def add(self, sharer: CoreSharer) -> None:
         """One joins, or comes back."""
