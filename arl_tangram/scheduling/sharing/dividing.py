@@ -48,8 +48,9 @@ class Dividing:
             waiting.setdefault(want.priority, []).append(want)
         running: dict[int, list[CoreSharer]] = {}
         kept: dict[int, int] = {}
+        most = cores.capacity // cores.scale
         for sharer in room.running.values():
-            sharer.show(cores.capacity // cores.scale)
+            sharer.show(most)
             if sharer.id in cores.started:
                 sharer.show_nothing_else()
             least = sharer.cores if cores.growing else sharer.least

@@ -308,9 +308,9 @@ class SharedCores:
         ledger, cpu = self._ledger, room.cpu
         capacity, held = ledger.target[cpu], self._held(room)
         spare = ledger.free[cpu] + room.cores * self._scale if growing else max(capacity - held, 0)
-        kept = sum([sharer.must_keep for sharer in room.running.values()]) * self._scale
         blocked, lacks = 0, False
         for units in self._lending.wanted_back(cpu):
+            kept = sum([sharer.must_keep for sharer in room.running.values()]) * self._scale
             if units > spare - kept:
                 lacks = units <= spare
                 blocked |= self._others.blocked_by_callers(cpu, units)
