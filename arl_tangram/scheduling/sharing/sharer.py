@@ -67,6 +67,7 @@ class CoreSharer:
         "_rate",
         "_remaining",
         "_speeds",
+        "_stays",
         "action",
         "admitted",
         "ask_at_s",
@@ -116,6 +117,7 @@ class CoreSharer:
         self.attained_s = 0.0
         self._remaining = remaining
         self._rate = 0.0
+        self._stays = not action.demand.preemptible
         self.rank = 0.0
         self.ask_at_s = inf
         self._expected_s = remaining.remaining_s(0.0)
@@ -188,7 +190,7 @@ class CoreSharer:
     @property
     def must_keep(self) -> int:
         """The least cores that it can have now without being suspended, if it must not be; else 0."""
-        return 0 if self.action.demand.preemptible or not self.cores else min(self.cores, self.admitted[0])
+        return min(self.cores, self.admitted[0]) if self._stays and self.cores else 0
 
     def rate_at(self, cores: int) -> float:
         """Return how fast it is expected to be on so many cores; on fewer than it admits, slower in proportion."""
@@ -215,7 +217,7 @@ class CoreSharer:
         Args:
             most: cores that there can be.
         """
-        self.least = self.must_keep
+        self.least = self.must_keep if self._stays else 0
         if self.running is not None and not self.least and 0 < most < self.admitted[0]:
             self._show((most,))
         elif self.cores and self.cores not in self._speeds:
