@@ -1,7 +1,7 @@
 """Run a batch of coding trajectories on a cluster in virtual time, under one scheduler or one for each group of nodes.
 
-Whoever is divided is divided once: a trajectory goes to a group when it begins, at random or to the one with the fewest,
-and stays there. The clock is the CPU time of this thread, around each call of `decide`.
+A trajectory goes to a group when it begins, at random or to the one with the fewest for its nodes, and stays there. The
+clock is the CPU time of this thread, around each call of `decide`.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class Agenda:
 
     def look_at(self, cpu: int, at_s: float) -> None:
         """Look at a node at a time though nothing happens, and not at the one that was said before; infinite: never."""
-        self._due.pop(cpu, None)
-        if self._at_s.get(cpu, inf) == at_s:
+        was_due = self._due.pop(cpu, None) is not None
+        if self._at_s.get(cpu, inf) == at_s and not was_due:
             return
         self._at_s[cpu] = at_s
         if at_s < inf:
