@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from arl_tangram.bench.machine import read_machine
@@ -42,12 +41,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options) -> int:
     """Run the clusters, print what they took, and return the exit code."""
     machine = read_machine()
-    print(f"{machine.in_words}\n\n{introduction()}", flush=True)
+    print(f"{machine.in_words}\n\n{introduction()}\n{header()}", flush=True)
     found: list[Figures] = []
     for cluster in clusters(quick=options.quick):
         print(f"{cluster.name} ...", file=sys.stderr, flush=True)
         found.append(run_cluster(cluster))
-    print(table(found))
+        print(row(found[-1]), flush=True)
+    print()
     return conclude(options, machine, {"figures": [asdict(one) for one in found]}, [])
 
 
@@ -59,19 +59,21 @@ def introduction() -> str:
     )
 
 
-def table(found: Sequence[Figures]) -> str:
-    """Return a row for each case."""
+def header() -> str:
+    """Return the names of the columns."""
     heads = ("calls", "decisions", "median us", "p99 us", "longest ms", "busy", "ACT s")
-    lines = [f"{'':<48}" + "".join(f"{head:>11}" for head in heads)]
-    for one in found:
-        values = (
-            f"{one.calls:,}",
-            f"{one.decisions:,}",
-            f"{one.median_s * 1e6:.0f}",
-            f"{one.p99_s * 1e6:.0f}",
-            f"{one.longest_s * 1e3:.1f}",
-            f"{one.busy:.1%}",
-            f"{one.act_s:.3f}",
-        )
-        lines.append(f"{one.cluster.name:<48}" + "".join(f"{value:>11}" for value in values))
-    return "\n".join(lines) + "\n"
+    return f"{'':<48}" + "".join(f"{head:>11}" for head in heads)
+
+
+def row(one: Figures) -> str:
+    """Return what one case took."""
+    values = (
+        f"{one.calls:,}",
+        f"{one.decisions:,}",
+        f"{one.median_s * 1e6:.0f}",
+        f"{one.p99_s * 1e6:.0f}",
+        f"{one.longest_s * 1e3:.1f}",
+        f"{one.busy:.1%}",
+        f"{one.act_s:.3f}",
+    )
+    return f"{one.cluster.name:<48}" + "".join(f"{value:>11}" for value in values)

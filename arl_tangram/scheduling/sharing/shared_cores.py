@@ -9,8 +9,7 @@ and is not kept free for them again before something has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import inf
 
 from arl_tangram.model.events import Event, PolicyRefused
@@ -31,6 +30,7 @@ from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.carrying_out import CarryingOut
 from arl_tangram.scheduling.sharing.dividing import LEAST_RESIDENCE_S, PATIENCE_S, Dividing
 from arl_tangram.scheduling.sharing.division import Cores
+from arl_tangram.scheduling.sharing.hiding import Hiding
 from arl_tangram.scheduling.sharing.kinds import shares
 from arl_tangram.scheduling.sharing.members import Members
 from arl_tangram.scheduling.sharing.others import Others, Want
@@ -56,6 +56,9 @@ class SharedCores:
         durations: what is expected of actions.
         starting: starts those whose units are taken.
         note: is told what happens.
+
+    Attributes:
+        hiding: keeps what is free for them from others.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one core
@@ -78,7 +81,6 @@ class SharedCores:
         self._queue = queue
         self._rounds = rounds
         self._lending = lending
-        self._planning = planning
         self._note = note
         self._scale = topology.core_scale
         self._asking = Asking(sharing.policy)
@@ -90,12 +92,12 @@ class SharedCores:
         self._rooms = {cpu: Room(cpu, self._asking, self._agenda) for cpu in cpus}
         self._finding = 0
         self._passed_over = 0
-        self._hidden: dict[int, int] = {}
+        self.hiding = Hiding(self._rooms, ledger.free, queue, self._scale)
         self._members = Members(self._rooms, self._scale, queue, durations, Works(durations), self._asking)
         self._carrying_out = CarryingOut(ledger, queue, running, nesting, starting, self._scale, sharing.switch_s, note)
         self._told: str | None = None
         planning.shared = topology.cores
-        planning.shared_units = self.units
+        planning.shared_units = self.hiding.units
         starting.sharing = self
         lending.sharing = self
 
@@ -172,32 +174,6 @@ class SharedCores:
         self._queue.touched = 0
         if self._ledger.changed:
             self._rounds.begin_anew(this)
-
-    @contextmanager
-    def kept_from_others(self) -> Generator[None]:
-        """Hide what is free for sharers, as long as any of them has no cores, from the walk over the queue."""
-        if not self._queue.lanes:  # nobody looks
-            yield
-            return
-        free, hidden = self._ledger.free, dict[int, int]()
-        for room in self._rooms.values():
-            if room.idle or self._queue.log:
-                found = sum([units for action_id, units in room.made.items() if action_id in self._queue])
-                hidden[room.cpu] = max(0, free[room.cpu] - found)
-        seen = {cpu: free[cpu] for cpu in hidden}
-        try:
-            self._hidden = hidden
-            for cpu, units in hidden.items():
-                free[cpu] = seen[cpu] - units
-            yield
-        finally:
-            for cpu, units in hidden.items():
-                free[cpu] += units
-            self._hidden = {}
-
-    def units(self, cpu: int) -> int:
-        """Return the units of a node that sharers have, or that are hidden for them."""
-        return self._rooms[cpu].cores * self._scale + self._hidden.get(cpu, 0)
 
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import inf
 
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
-from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.sharing.works import Remaining
 
 SLACK = 100.0
@@ -292,16 +291,3 @@ class CoreSharer:
             return cores, duration_s, duration_s * self.rate_at(cores)
         work_s = self.attained_s * (duration_s / self.held_s if self.held_s > 0 else 1.0)
         return cores, work_s / self.rate_at(cores), work_s
-
-
-def rates_of(durations: Durations, action: PendingAction) -> tuple[float, ...]:
-    """Return how fast an action is expected to be at each of its options, relative to one core: not falling."""
-    demand = action.demand
-    if demand.learns:
-        one_s = durations.expected_s(demand, action.key)
-        speeds = [one_s / at_s for at_s in durations.expected_curve(demand, action.key)]
-    else:
-        speeds = [1 / relative for relative in demand.relative]
-    for at in range(1, len(speeds)):
-        speeds[at] = max(speeds[at], speeds[at - 1])
-    return tuple(speeds)
