@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -91,15 +92,17 @@ class Figures:
 
 
 class _TimedCore(SchedulerCore):
-    """A scheduler that says how long it decided, each time."""
+    """A scheduler that appends to a list how long it decided, each time; further arguments are those of any other."""
 
-    decided_s: list[float]
+    def __init__(self, decided_s: list[float], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._decided_s = decided_s
 
     def decide(self, now_s: float) -> Decisions:
         """Decide, and take the time."""
         began_s = time.thread_time()
         decisions = super().decide(now_s)
-        self.decided_s.append(time.thread_time() - began_s)
+        self._decided_s.append(time.thread_time() - began_s)
         return decisions
 
 
@@ -132,14 +135,9 @@ def run_cluster(cluster: Cluster) -> Figures:
 
 def _run(rollouts: Sequence[Rollout], topology: Topology) -> tuple[Sequence[SimulatedCall], list[float]]:
     decided_s: list[float] = []
-
-    def timed(*args: object, **options: object) -> SchedulerCore:
-        core = _TimedCore(*args, **options)  # type: ignore[arg-type]
-        core.decided_s = decided_s
-        return core
-
+    workload = Workload(rollouts=tuple(rollouts))
     sharing = Sharing(size_aware(), SWITCH_S)
-    result = simulate(Workload(rollouts=tuple(rollouts)), topology, elastic(), sharing=sharing, core=timed)
+    result = simulate(workload, topology, elastic(), sharing=sharing, core=partial(_TimedCore, decided_s))
     return result.calls, decided_s
 
 
