@@ -25,6 +25,7 @@ from arl_tangram.bench.ray_task import find_ray, ray_contender
 from arl_tangram.bench.replay import command as replay
 from arl_tangram.bench.resize import command as resize
 from arl_tangram.bench.rounds import Series, measure
+from arl_tangram.bench.scale import command as scale
 from arl_tangram.bench.schedule import command as schedule
 from arl_tangram.bench.swap import command as swap
 
@@ -255,6 +256,12 @@ _BENCHES = {
         "Measure how long the scheduler decides under load; exit 1 if a promise breaks.",
         plan.add_options,
         lambda found: plan.run(read(found)),
+    ),
+    "scale": _Bench(
+        "what large clusters ask of the scheduler, in virtual time",
+        "Simulate clusters of up to 100,000 cores and 50,000 trajectories, under one scheduler and under several.",
+        scale.add_options,
+        lambda found: scale.run(read(found)),
     ),
     "inflight": _Bench(
         "what 50,000 actions in flight cost",

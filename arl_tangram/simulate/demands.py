@@ -9,7 +9,7 @@ from arl_tangram.model.elasticity import Elastic, PowerLaw
 from arl_tangram.model.gpu import HostedService
 from arl_tangram.model.lifecycle import ActionSpec, Demand
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.feasibility import resolve
+from arl_tangram.scheduling.feasibility import resolve, trajectory_demand
 from arl_tangram.scheduling.relative import relative_duration
 from arl_tangram.simulate.calls import Call
 
@@ -43,6 +43,20 @@ class Demands:
         self._reserved = reserved
         self._known = known
         self._resolved: dict[tuple[int, int, int | None], tuple[ActionSpec, Demand]] = {}
+        self._rollouts: dict[int, Demand] = {}
+
+    def rollout(self, memory_bytes: int) -> Demand:
+        """Return what a rollout asks for that holds so much memory.
+
+        Raises:
+            InfeasibleError: more than any node has.
+        """
+        found = self._rollouts.get(memory_bytes)
+        if found is None:
+            topology = self._core.topology
+            found = trajectory_demand(topology, memory_bytes=memory_bytes, reserved=self._reserved)
+            self._rollouts[memory_bytes] = found
+        return found
 
     def outside(self, call: Call, action_id: int) -> Demand:
         """Return what a call outside of rollouts asks for.

@@ -33,7 +33,7 @@ from arl_tangram.model.quantities import MILLI
 from arl_tangram.model.sharing import Sharing
 from arl_tangram.model.topology import Topology
 from arl_tangram.scheduling.core import SchedulerCore
-from arl_tangram.scheduling.feasibility import in_sandbox, trajectory_demand
+from arl_tangram.scheduling.feasibility import in_sandbox
 from arl_tangram.scheduling.order import Order
 from arl_tangram.scheduling.policies.own import policy_of
 from arl_tangram.scheduling.policy import Plan, Policy
@@ -58,6 +58,7 @@ def simulate(
     host: int | None = 0,
     sharing: Sharing | None = None,
     gpus: Gpus | None = None,
+    core: Callable[..., SchedulerCore] = SchedulerCore,
 ) -> Result:
     """Return what a workload takes.
 
@@ -71,6 +72,7 @@ def simulate(
         host: the number of the node where calls outside of rollouts have their cores and memory, if there are several.
         sharing: how calls of rollouts share their cores while they run; None if they keep those they have started with.
         gpus: the pool of GPUs; None if there is none.
+        core: makes the scheduler; arguments as those of a `SchedulerCore`.
 
     Raises:
         InfeasibleError: a call or rollout that the pools can never meet.
@@ -80,9 +82,9 @@ def simulate(
     if gpus is not None:
         topology = gpus.added_to(topology)
     seats = None if gpus is None else gpus.seats()
-    core = SchedulerCore(topology, policy_of(policy), order=order, record=record, seats=seats, sharing=sharing)
+    made = core(topology, policy_of(policy), order=order, record=record, seats=seats, sharing=sharing)
     switch_s = 0.0 if sharing is None else sharing.switch_s
-    simulation = _Simulation(workload, core, gpus or _NO_GPUS, known=known, record=record, host=host, switch_s=switch_s)
+    simulation = _Simulation(workload, made, gpus or _NO_GPUS, known=known, record=record, host=host, switch_s=switch_s)
     return simulation.run()
 
 
@@ -134,9 +136,8 @@ class _Simulation:
         switch_s: float,
     ) -> None:
         self._core = core
-        self._topology = core.topology
-        self._reserved = core.policy.reserved_cores * MILLI
-        self._demands = Demands(core, gpus.services, host=host, reserved=self._reserved, known=known)
+        reserved = core.policy.reserved_cores * MILLI
+        self._demands = Demands(core, gpus.services, host=host, reserved=reserved, known=known)
         self._restores = Restores(gpus.services, swaps=gpus.swaps)
         self._known = known
         self._record = record
@@ -226,7 +227,7 @@ class _Simulation:
 
     def _open(self, state: _Open) -> None:
         rollout = state.rollout
-        demand = trajectory_demand(self._topology, memory_bytes=rollout.memory_bytes, reserved=self._reserved)
+        demand = self._demands.rollout(rollout.memory_bytes)
         state.id = self._new_id()
         self._opening[state.id] = state
         self._core.open(PendingAction(state.id, demand, self._now_s), group=rollout.group)

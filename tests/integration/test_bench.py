@@ -71,10 +71,20 @@ def test_a_quick_run_of_the_plan_measures_three_policies(tmp_path: Path) -> None
     assert record["gates"] == []
 
 
+def test_a_quick_run_of_scale_has_one_scheduler_and_several(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = bench("scale", "--quick", "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(figures.read_text())
+    assert [one["cluster"]["groups"] for one in record["figures"]] == [1, 1, 2, 2]
+    assert all(one["decisions"] > one["calls"] > 0 for one in record["figures"])
+    assert record["gates"] == []
+
+
 def test_every_bench_is_named() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    names = ("overhead", "schedule", "orders", "plan", "inflight", "faults", "aoe", "evict", "swap", "gpu")
+    names = ("overhead", "schedule", "orders", "plan", "scale", "inflight", "faults", "aoe", "evict", "swap", "gpu")
     assert all(f"    {name} " in done.stdout for name in names)
 
 
