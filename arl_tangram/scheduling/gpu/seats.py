@@ -37,7 +37,7 @@ from arl_tangram.scheduling.gpu.room import resident
 from arl_tangram.scheduling.gpu.troubles import Troubles
 
 _MOMENT_S = 0.001
-"""After which one that spares something looks whether anybody has joined it."""
+"""After which one looks again that spares something, or is as well off waiting for a seat as without."""
 
 
 class Seats:
@@ -134,7 +134,7 @@ class Seats:
         claim_at_s = self._claims.claim_at_s(action_id)
         content_s = self._claims.cost_s(action_id) - self._asking.seat_to_come_s(request, now_s, upcoming)
         if content_s >= 0 and claim_at_s is not None:
-            return Wait(False, min(now_s + content_s, claim_at_s))
+            return Wait(False, min(now_s + max(content_s, _MOMENT_S), claim_at_s))
         if spared := self._asking.spared(request, now_s, upcoming):
             self._claims.spare(action_id, spared, now_s)
             return Wait(True, now_s + _MOMENT_S)

@@ -59,6 +59,17 @@ def test_what_lasts_longer_than_expected_is_expected_to_last_as_long_again() -> 
     assert world.decide() == [waits], "10 + 5 s on two devices, or 5 + 10 s on another one"
 
 
+def test_who_is_as_well_off_waiting_looks_again_a_moment_later() -> None:
+    world, _ = full(1.0)
+    waits = world.ask("a")
+    for _ in range(3):
+        assert world.decide() == []
+        before_s, world.now = world.now, world.next_look_s
+        assert world.now > before_s, "or it would look for ever"
+    assert world.now == 16.001
+    assert world.decide() == [waits]
+
+
 def test_where_many_wait_another_one_is_restored() -> None:
     world, _ = full(1.0)
     asked = [world.ask("a") for _ in range(3)]
