@@ -136,14 +136,14 @@ class SeatWorld:
         if together:
             sat += self._arrange()
         placing_barred, barred = False, set[str]()
-        for position, request in enumerate(list(self.waiting)):
+        for request in list(self.waiting):
             service = request.service
             if request.action_id in self.seated or service in barred:
                 continue
             if service is not None and self.seats_taken(service) >= self.seats.capacity_of(service):
                 barred.add(service)
                 continue
-            upcoming = self.upcoming(position, 1)
+            upcoming = self.upcoming(self.waiting.index(request), 1)
             heeds = partial(self._stands_before, request.action_id) if placing_barred else None
             seat = self.seats.find(request, self.now, upcoming=upcoming, heeds=heeds)
             self.evict_for_nobody()
