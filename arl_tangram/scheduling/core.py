@@ -366,7 +366,7 @@ class SchedulerCore:
             if self._sharing is None:
                 self._walk_queue(this)
             else:
-                with self._sharing.hiding.kept_from_others():
+                with self._sharing.kept_from_others():
                     self._walk_queue(this)
             if self._seating is not None:
                 self._seating.evict(this)

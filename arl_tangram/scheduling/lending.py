@@ -84,15 +84,6 @@ class Lending:
         left = self._ledger.target[caller.cpu] - self._nesting.cores_kept_by_callers_of(caller)
         return max(0, min(caller.cores, left))
 
-    @property
-    def wanted(self) -> int:
-        """Bits of the dimensions of the cores that some wait for which they have lent."""
-        bits = 0
-        for caller in self._resuming.values():
-            if caller.cpu >= 0:
-                bits |= 1 << caller.cpu
-        return bits
-
     def wanted_back(self, cpu: int) -> list[int]:
         """Return what each of those needs that wait for the cores of a node which they have lent, in order."""
         return [self.needs(caller) for caller in self._resuming.values() if caller.cpu == cpu]

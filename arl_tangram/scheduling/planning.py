@@ -7,7 +7,7 @@ starts in order, each with its least units.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -40,7 +40,7 @@ class Planning:
 
     Attributes:
         shared: bits of the dimensions of cores that running actions share: when those end is not known.
-        shared_units: returns the units of such a dimension that they have: for a policy, these are not there.
+        sharers: units of each dimension that they have: for a policy, these are not there.
         refused: why the policy is not asked any more, or None.
     """
 
@@ -54,7 +54,7 @@ class Planning:
         kept: Sequence[int],
     ) -> None:
         self.shared = 0
-        self.shared_units: Callable[[int], int] = lambda _: 0
+        self.sharers = [0] * len(topology.dimensions)
         self.refused: str | None = None
         self.completions = [Completions() for _ in topology.dimensions]
         self.arrivals: list[deque[tuple[float, PendingAction]]] = [
@@ -97,8 +97,7 @@ class Planning:
 
     def capacity(self, dimension: int) -> int:
         """Return the integer units of a dimension that are free or return when what runs has ended."""
-        left = self._target[dimension] - self._kept[dimension]
-        return left - self.shared_units(dimension) if self.shared >> dimension & 1 else left
+        return self._target[dimension] - self._kept[dimension] - self.sharers[dimension]
 
     def resize(self) -> None:
         """A dimension has another capacity."""

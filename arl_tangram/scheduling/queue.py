@@ -211,15 +211,6 @@ class WaitingQueue:
         lanes = (lane for lane in self._lanes.values() if lane.dimensions >> dimension & 1)
         return sum(len(lane.actions) - lane.dead for lane in lanes)
 
-    @property
-    def wanted(self) -> int:
-        """Bits of the dimensions that somebody in a lane uses."""
-        bits = 0
-        for lane in self._lanes.values():
-            if len(lane.actions) > lane.dead:
-                bits |= lane.dimensions
-        return bits
-
     def __iter__(self) -> Iterator[PendingAction]:
         return iter(self._waiting.values())
 

@@ -46,26 +46,24 @@ class Dividing:
         waiting: dict[int, list[Want]] = {}
         for want in wants:
             waiting.setdefault(want.priority, []).append(want)
-        running: dict[int, list[CoreSharer]] = {priority: [] for priority in room.priorities}
-        most = cores.capacity // cores.scale
+        running: dict[int, list[CoreSharer]] = {}
+        kept: dict[int, int] = {}
         for sharer in room.running.values():
-            sharer.show(most)
+            sharer.show(cores.capacity // cores.scale)
             if sharer.id in cores.started:
                 sharer.show_nothing_else()
-            running[sharer.priority].append(sharer)
+            least = sharer.cores if cores.growing else sharer.least
+            kept[sharer.priority] = kept.get(sharer.priority, 0) + least * cores.scale
+            running.setdefault(sharer.priority, []).append(sharer)
             if sharer.bars_until_s > cores.now_s:
                 division.bars.append(
                     self._others.bar(room.cpu, sharer.priority, sharer.order, sharer.cores * cores.scale)
                 )
                 division.look_again_s.append(sharer.bars_until_s)
-        kept = {
-            priority: sum([sharer.cores if cores.growing else sharer.least for sharer in those]) * cores.scale
-            for priority, those in running.items()
-        }
         later = all_kept = sum(kept.values())
         spare, blocked = cores.spare, cores.blocked
-        for priority in sorted({*running, *waiting}):
-            if spare - later < cores.scale and not running.get(priority) and priority not in waiting:
+        for priority in sorted({*room.priorities, *waiting}):
+            if spare - later < cores.scale and priority not in running and priority not in waiting:
                 continue
             first = self._first(room, priority, cores, division)
             mine = waiting.get(priority, [])

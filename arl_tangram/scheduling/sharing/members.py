@@ -9,7 +9,7 @@ from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.sharing.aside import QueueAside
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.room import Room
-from arl_tangram.scheduling.sharing.sharer import CoreSharer
+from arl_tangram.scheduling.sharing.sharer import CoreSharer, rates_of
 from arl_tangram.scheduling.sharing.works import Works
 
 _MOST_JOINING = 256
@@ -102,7 +102,7 @@ class Members:
             del self._stale[sharer.id]
 
     def _new(self, action: PendingAction, now_s: float) -> CoreSharer:
-        rates = _rates_of(self._durations, action)
+        rates = rates_of(self._durations, action)
         remaining = self._works.of(action.demand, action.key)
         return CoreSharer(action, self._scale, rates, remaining, min(action.submitted_at_s, now_s))
 
@@ -110,16 +110,3 @@ class Members:
         self.room_of(sharer).add(sharer)
         self._sharers[sharer.id] = sharer
         self._named.setdefault(sharer.action.demand.name, {})[sharer.id] = sharer
-
-
-def _rates_of(durations: Durations, action: PendingAction) -> tuple[float, ...]:
-    """Return how fast an action is expected to be at each of its options, relative to one core: not falling."""
-    demand = action.demand
-    if demand.learns:
-        one_s = durations.expected_s(demand, action.key)
-        speeds = [one_s / at_s for at_s in durations.expected_curve(demand, action.key)]
-    else:
-        speeds = [1 / relative for relative in demand.relative]
-    for at in range(1, len(speeds)):
-        speeds[at] = max(speeds[at], speeds[at - 1])
-    return tuple(speeds)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.division import Cores, Division
-from arl_tangram.scheduling.sharing.room import Room, by_held_place
+from arl_tangram.scheduling.sharing.room import Room
 from arl_tangram.scheduling.sharing.sharer import GOING_ON, NEW, STAYING, CoreSharer
 
 
@@ -60,7 +60,7 @@ class Portions:
         if not members or not there_are:
             division.changes += [(sharer, 0) for sharer in running]
             return 0
-        members.sort(key=by_held_place)
+        members.sort(key=lambda sharer: (sharer.held_rank, sharer.order, sharer.id))
         if first:
             favoured = {sharer.id: at for at, sharer in enumerate(first)}
             members.sort(key=lambda sharer: favoured.get(sharer.id, len(first)))
@@ -75,11 +75,10 @@ class Portions:
         unused = there_are - sum(shares)
         left = _drop(members, shares, unused)
         division.changes += [(s, share) for s, share in zip(members, shares, strict=True) if share != s.cores]
-        if left and room.idle:
-            could = [s for s, share in zip(members, shares, strict=True) if not share and s.sizes[0] <= left]
-            if left > unused or not could:  # else the policy wants it so
-                given = {s.id for s, share in zip(members, shares, strict=True) if share != s.cores or share}
-                left = self._fill(room, priority, left, kind, cores=cores, given=given, division=division)
+        could = [s for s, share in zip(members, shares, strict=True) if not share and s.sizes[0] <= left]
+        if left and room.idle and (left > unused or not could):  # else the policy wants it so
+            given = {s.id for s, share in zip(members, shares, strict=True) if share != s.cores or share}
+            left = self._fill(room, priority, left, kind, cores=cores, given=given, division=division)
         return there_are - left
 
     @staticmethod
@@ -117,8 +116,6 @@ class Portions:
 
         Where nobody that runs has a choice, only those for whom there are cores, or who come before one that runs.
         """
-        if not room.idle:
-            return []
         favoured = {sharer.id for sharer in first}
         eligible = (sharer for sharer in room.idle_of(priority, kind=kind) if sharer.id not in favoured)
         free = most = group.there_are
@@ -144,18 +141,16 @@ class Portions:
                 if sharer.cores and sharer.id not in cores.started:
                     sharer.show_more()
             return []
-        now_s, residence_s = cores.now_s, self._residence_s
-        lately = [s for s in members if s.changed_at_s + residence_s > now_s and s.cores and s.id not in cores.started]
-        if not lately:
-            return lately
         settled: list[CoreSharer] = []
         must = sum([sharer.least for sharer in members])
-        for sharer in lately:
-            must += sharer.cores - sharer.least
-            if must > there_are:
-                break
-            sharer.show_nothing_else()
-            settled.append(sharer)
+        for sharer in members:
+            until_s = sharer.changed_at_s + self._residence_s
+            if sharer.cores and until_s > cores.now_s and sharer.id not in cores.started:
+                must += sharer.cores - sharer.least
+                if must > there_are:
+                    break
+                sharer.show_nothing_else()
+                settled.append(sharer)
         if settled and any(not sharer.cores or len(sharer.admitted) > 1 for sharer in members):
             division.look_again_s.append(min([sharer.changed_at_s for sharer in settled]) + self._residence_s)
         return settled
@@ -181,12 +176,11 @@ class Portions:
 
 def _drop(members: list[CoreSharer], shares: list[int], left: int) -> int:
     """Drop what gives nobody anything: more that is not faster, and less that nobody needs; return what is left."""
-    changes = [(at, sharer) for at, sharer in enumerate(members) if shares[at] != sharer.cores]
-    for at, sharer in changes:
+    for at, sharer in enumerate(members):
         if shares[at] > sharer.cores > 0 and sharer.rate_at(shares[at]) <= sharer.rate_at(sharer.cores):
             left += shares[at] - sharer.cores
             shares[at] = sharer.cores
-    for at, sharer in changes:
+    for at, sharer in enumerate(members):
         if shares[at] < sharer.cores <= shares[at] + left:
             left -= sharer.cores - shares[at]
             shares[at] = sharer.cores

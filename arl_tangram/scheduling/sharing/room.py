@@ -7,13 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from math import inf
-from operator import attrgetter
 
-from arl_tangram.scheduling.sharing.agenda import Agenda
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.sharer import GOING_ON, STAYING, CoreSharer, Place
 
-by_held_place = attrgetter("held_place")
 _NEARLY = 1 - 1e-9
 _MOST_OVERDUE = 256
 
@@ -26,14 +23,13 @@ class Room:
     Args:
         cpu: the dimension of its cores.
         asking: the policy.
-        agenda: is told when something happens.
 
     Attributes:
         sharers: all of them by id, but for those that have lent their cores.
         running: those of them that have cores, by id.
         cores: how many they have.
-        choosing: how many of those that have cores could have others.
         idle: how many have none.
+        changed: whether something happened since their cores were shared out.
         look_again_s: when that is to be done though nothing happens; None for never.
         rank_again_s: when ranks are to be asked for anew; None for never.
         made: others that wait, and the units that they are to find, by id.
@@ -43,16 +39,14 @@ class Room:
         try_again_s: when they are to find room again in any case.
     """
 
-    def __init__(self, cpu: int, asking: Asking, agenda: Agenda) -> None:
+    def __init__(self, cpu: int, asking: Asking) -> None:
         self.cpu = cpu
-        self._bit = 1 << cpu
         self._asking = asking
-        self._agenda = agenda
         self.sharers: dict[int, CoreSharer] = {}
         self.running: dict[int, CoreSharer] = {}
         self.cores = 0
-        self.choosing = 0
         self.idle = 0
+        self.changed = False
         self.look_again_s: float | None = None
         self.rank_again_s: float | None = None
         self.made: dict[int, int] = {}
@@ -63,18 +57,6 @@ class Room:
         self._present: Counter[int] = Counter()
         self._overdue: dict[int, list[tuple[int, int]]] = {}
         self._becoming_overdue: list[tuple[float, int]] = []
-
-    @property
-    def changed(self) -> bool:
-        """Whether something happened since their cores were shared out."""
-        return self._agenda.changed & self._bit != 0
-
-    @changed.setter
-    def changed(self, changed: bool) -> None:
-        if changed:
-            self._agenda.changed |= self._bit
-        else:
-            self._agenda.changed &= ~self._bit
 
     def add(self, sharer: CoreSharer) -> None:
         """One joins, or comes back."""
@@ -146,8 +128,10 @@ class Room:
             Whether any of them has lost its place to another one.
         """
         due: list[CoreSharer] = []
+        has_choice = False
         for sharer in self.running.values():
             sharer.count(now_s)
+            has_choice |= len(sharer.admitted) > 1
             if sharer.attained_s >= sharer.ask_at_s * _NEARLY:
                 due.append(sharer)
             if sharer.is_overdue and sharer.attained_s >= sharer.hurries_to_s * _NEARLY:
@@ -156,12 +140,12 @@ class Room:
         self._find_overdue(now_s)
         if not due:
             return False
-        before = sorted(self.running.values(), key=by_held_place) if self.choosing else []
+        before = sorted(self.running.values(), key=_held_place) if has_choice else []
         changed, self.changed = self.changed, True  # what follows may be interrupted
         for sharer in due:
             self._asking.rank(sharer)
         self.changed = changed
-        places = [sharer.held_place for sharer in before]
+        places = [_held_place(sharer) for sharer in before]
         return places != sorted(places) or any(self._is_behind_an_idle_one(sharer) for sharer in due)
 
     def rank_all(self) -> None:
@@ -188,7 +172,7 @@ class Room:
 
     def next_rank_s(self, now_s: float) -> float | None:
         """When one that runs is to be ranked anew, or is no longer overdue, if that could change anything."""
-        if not self.idle and not self.choosing:
+        if not self.idle and not any(len(sharer.admitted) > 1 for sharer in self.running.values()):
             return None
         works_s = ((s, min(s.ask_at_s, s.hurries_to_s)) for s in self.running.values())
         return min([s.reaches_s(work_s, now_s) for s, work_s in works_s if work_s < inf], default=None)
@@ -225,7 +209,6 @@ class Room:
         if sharer.cores:
             self.running[sharer.id] = sharer
             self.cores += sharer.cores
-            self.choosing += len(sharer.admitted) > 1
         else:
             insort(self._idle.setdefault((sharer.kind, sharer.admitted[0]), []), sharer.place)
             self.idle += 1
@@ -234,7 +217,6 @@ class Room:
         if sharer.cores:
             del self.running[sharer.id]
             self.cores -= sharer.cores
-            self.choosing -= len(sharer.admitted) > 1
         else:
             alike = sharer.kind, sharer.admitted[0]
             idle = self._idle[alike]
@@ -249,3 +231,7 @@ def _those_of(idle: list[Place], priority: int) -> Iterator[Place]:
         if idle[at][0] != priority:
             return
         yield idle[at]
+
+
+def _held_place(sharer: CoreSharer) -> Place:
+    return sharer.priority, sharer.held_rank, sharer.order, sharer.id

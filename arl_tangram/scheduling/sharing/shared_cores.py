@@ -9,7 +9,8 @@ and is not kept free for them again before something has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from math import inf
 
 from arl_tangram.model.events import Event, PolicyRefused
@@ -24,13 +25,11 @@ from arl_tangram.scheduling.lending import Lending
 from arl_tangram.scheduling.nesting import Nesting
 from arl_tangram.scheduling.planning import Planning
 from arl_tangram.scheduling.rounds import Rounds
-from arl_tangram.scheduling.sharing.agenda import Agenda, nodes_of
 from arl_tangram.scheduling.sharing.aside import QueueAside
 from arl_tangram.scheduling.sharing.asking import Asking
 from arl_tangram.scheduling.sharing.carrying_out import CarryingOut
 from arl_tangram.scheduling.sharing.dividing import LEAST_RESIDENCE_S, PATIENCE_S, Dividing
 from arl_tangram.scheduling.sharing.division import Cores
-from arl_tangram.scheduling.sharing.hiding import Hiding
 from arl_tangram.scheduling.sharing.kinds import shares
 from arl_tangram.scheduling.sharing.members import Members
 from arl_tangram.scheduling.sharing.others import Others, Want
@@ -56,9 +55,6 @@ class SharedCores:
         durations: what is expected of actions.
         starting: starts those whose units are taken.
         note: is told what happens.
-
-    Attributes:
-        hiding: keeps what is free for them from others.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one core
@@ -81,23 +77,18 @@ class SharedCores:
         self._queue = queue
         self._rounds = rounds
         self._lending = lending
+        self._planning = planning
         self._note = note
         self._scale = topology.core_scale
         self._asking = Asking(sharing.policy)
         self._others = Others(ledger, queue, blocking)
         self._dividing = Dividing(self._asking, self._others, sharing.switch_s)
-        cpus = sorted([node.cpu for node in topology.nodes if node.cpu is not None])
-        self._cpus = topology.cores
-        self._agenda = Agenda()
-        self._rooms = {cpu: Room(cpu, self._asking, self._agenda) for cpu in cpus}
-        self._finding = 0
-        self._passed_over = 0
-        self.hiding = Hiding(self._rooms, ledger.free, queue, self._scale)
+        cpus = [node.cpu for node in topology.nodes if node.cpu is not None]
+        self._rooms = {cpu: Room(cpu, self._asking) for cpu in cpus}
         self._members = Members(self._rooms, self._scale, queue, durations, Works(durations), self._asking)
         self._carrying_out = CarryingOut(ledger, queue, running, nesting, starting, self._scale, sharing.switch_s, note)
         self._told: str | None = None
         planning.shared = topology.cores
-        planning.shared_units = self.hiding.units
         starting.sharing = self
         lending.sharing = self
 
@@ -120,11 +111,10 @@ class SharedCores:
     def lend(self, running: RunningAction, now_s: float, *, cores: bool) -> None:
         """A running action has lent its cores if `cores`, or waits for others and keeps them.
 
-        One that keeps them goes on sharing. Suspended, what it has started may be what its calls wait for; running, it
-        may be why somebody was suspended who holds what its calls wait for.
+        One that is suspended and keeps that goes on sharing: what it calls may wait for what it has started.
         """
         sharer = self._members.get(running.pending.id)
-        if sharer is not None and cores:
+        if sharer is not None and (cores or sharer.cores):
             sharer.count(now_s)
             sharer.away = True
             self._members.room_of(sharer).remove(sharer)
@@ -166,33 +156,62 @@ class SharedCores:
         """Divide the cores of the nodes for which something changed, or is due."""
         self._members.take_in(this.now_s)
         self._members.rank_stale()
-        looked_at = 0
-        concerned = self._concerned(this.now_s)
-        while left := (concerned | self._agenda.changed) & ~looked_at:  # one may change those after it
-            cpu = next(nodes_of(left))
-            looked_at = (2 << cpu) - 1
-            self._look(self._rooms[cpu], this, halted=halted)
+        changed = self._rounds.changed
+        for room in self._rooms.values():
+            bit = 1 << room.cpu
+            wanted_back = self._lending.wanted_back(room.cpu)
+            if room.passed_over and (
+                any(changed & ~bit & dimensions for dimensions in room.passed_over.values())
+                or (self._queue.touched | self._rounds.due) & bit
+                or self._seen(room) != room.seen
+                or room.try_again_s <= this.now_s
+            ):
+                room.passed_over.clear()
+            due = room.look_again_s is not None and room.look_again_s <= this.now_s
+            concerned = -1 if self._queue.count(room.cpu) else bit
+            concerned = changed & concerned or self._queue.touched & bit
+            lost = room.rank_again_s is not None and room.rank_again_s <= this.now_s and room.refresh(this.now_s)
+            lost = lost or self._asking.refused != self._told
+            if due or room.changed or concerned or wanted_back or lost:
+                self._divide(room, this, self._others.wanting(room, halted=halted), halted=halted)
+            elif room.rank_again_s is not None and room.rank_again_s <= this.now_s:
+                room.rank_again_s = self._rank_again_s(room, this.now_s)
         self._queue.touched = 0
         if self._ledger.changed:
             self._rounds.begin_anew(this)
 
+    @contextmanager
+    def kept_from_others(self) -> Generator[None]:
+        """Hide what is free for sharers, as long as any of them has no cores, from the walk over the queue."""
+        free, hidden = self._ledger.free, dict[int, int]()
+        for room in self._rooms.values():
+            if room.idle or self._queue.log:
+                found = sum([units for action_id, units in room.made.items() if action_id in self._queue])
+                hidden[room.cpu] = max(0, free[room.cpu] - found)
+            self._planning.sharers[room.cpu] = room.cores * self._scale + hidden.get(room.cpu, 0)
+        seen = {cpu: free[cpu] for cpu in hidden}
+        try:
+            for cpu, units in hidden.items():
+                free[cpu] = seen[cpu] - units
+            yield
+        finally:
+            for cpu, units in hidden.items():
+                free[cpu] += units
+
     def fill(self, this: Round, *, halted: bool) -> None:
         """Let sharers have what others were to find free, and did not take."""
-        found = [self._rooms[cpu] for cpu in nodes_of(self._finding)]
-        for room in found:
-            if self._seen(room) != room.seen and any(other in self._queue for other in room.made):
+        for room in self._rooms.values():
+            if room.made and self._seen(room) != room.seen and any(other in self._queue for other in room.made):
                 room.changed = True  # one of them may have taken what was for another one
-        if self._queue.log or self._queue.touched or self._agenda.changed:
+        if self._queue.log or self._queue.touched or any(room.changed for room in self._rooms.values()):
             this.decisions.more = True  # who has joined, left or started since is looked at in the next call
         if this.decisions.more:
             return
-        for room in found:
+        for room in self._rooms.values():
             left = [action_id for action_id in room.made if action_id in self._queue]
             room.made = {}
-            self._finding &= ~(1 << room.cpu)
             if left:
                 room.passed_over |= {action_id: self._queue.get(action_id).demand.dimensions for action_id in left}
-                self._passed_over |= 1 << room.cpu
                 room.try_again_s = this.now_s + PATIENCE_S
                 self._divide(room, this, [], halted=halted, growing=True)
         if self._ledger.changed:
@@ -200,43 +219,10 @@ class SharedCores:
 
     def next_s(self) -> float | None:
         """When to divide again though nothing comes in."""
-        return self._agenda.next_s()
+        times = [at_s for room in self._rooms.values() for at_s in (room.look_again_s, room.rank_again_s)]
+        return min([at_s for at_s in times if at_s is not None], default=None)
 
     # Steps.
-
-    def _concerned(self, now_s: float) -> int:
-        """Return the bits of the nodes that are to be looked at."""
-        if self._asking.refused != self._told:
-            return self._cpus
-        changed = self._rounds.changed
-        concerned = changed | self._queue.touched | self._agenda.changed | self._agenda.due(now_s)
-        if changed:
-            concerned |= self._queue.wanted
-        return (concerned | self._passed_over | self._lending.wanted) & self._cpus
-
-    def _look(self, room: Room, this: Round, *, halted: bool) -> None:
-        """Divide the cores of a node if something changed for it, or is due."""
-        bit = 1 << room.cpu
-        changed = self._rounds.changed
-        wanted_back = self._lending.wanted_back(room.cpu)
-        if room.passed_over and (
-            any(changed & ~bit & dimensions for dimensions in room.passed_over.values())
-            or (self._queue.touched | self._rounds.due) & bit
-            or self._seen(room) != room.seen
-            or room.try_again_s <= this.now_s
-        ):
-            room.passed_over.clear()
-            self._passed_over &= ~bit
-        due = room.look_again_s is not None and room.look_again_s <= this.now_s
-        concerned = -1 if self._queue.count(room.cpu) else bit
-        concerned = changed & concerned or self._queue.touched & bit
-        lost = room.rank_again_s is not None and room.rank_again_s <= this.now_s and room.refresh(this.now_s)
-        lost = lost or self._asking.refused != self._told
-        if due or room.changed or concerned or wanted_back or lost:
-            self._divide(room, this, self._others.wanting(room, halted=halted), halted=halted)
-        elif room.rank_again_s is not None and room.rank_again_s <= this.now_s:
-            room.rank_again_s = self._rank_again_s(room, this.now_s)
-            self._look_again(room)
 
     def _held(self, room: Room) -> int:
         """Return the units that others have."""
@@ -266,8 +252,6 @@ class SharedCores:
             times += [room.try_again_s, *([] if room.look_again_s is None else [room.look_again_s])]
         else:
             room.made = division.made
-            if room.made:
-                self._finding |= 1 << room.cpu
             room.seen = self._seen(room)
             if room.passed_over:
                 times.append(room.try_again_s)
@@ -275,7 +259,6 @@ class SharedCores:
             times.append(overdue_s)
         room.look_again_s = max(min(times), now_s + LEAST_RESIDENCE_S) if times else None
         room.rank_again_s = self._rank_again_s(room, now_s)
-        self._look_again(room)
         room.changed = False
         if self._asking.refused is not None and self._told is None:
             self._refused(this)
@@ -285,9 +268,9 @@ class SharedCores:
         ledger, cpu = self._ledger, room.cpu
         capacity, held = ledger.target[cpu], self._held(room)
         spare = ledger.free[cpu] + room.cores * self._scale if growing else max(capacity - held, 0)
+        kept = sum([sharer.must_keep for sharer in room.running.values()]) * self._scale
         blocked, lacks = 0, False
         for units in self._lending.wanted_back(cpu):
-            kept = sum([sharer.must_keep for sharer in room.running.values()]) * self._scale
             if units > spare - kept:
                 lacks = units <= spare
                 blocked |= self._others.blocked_by_callers(cpu, units)
@@ -300,10 +283,6 @@ class SharedCores:
     def _rank_again_s(self, room: Room, now_s: float) -> float | None:
         at_s = room.next_rank_s(now_s)
         return None if at_s is None else max(at_s, now_s + self._dividing.residence_s)
-
-    def _look_again(self, room: Room) -> None:
-        times = [at_s for at_s in (room.look_again_s, room.rank_again_s) if at_s is not None]
-        self._agenda.look_at(room.cpu, min(times, default=inf))
 
     def _refused(self, this: Round) -> None:
         """Rank all anew, as there is another policy."""

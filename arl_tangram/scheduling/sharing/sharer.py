@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from arl_tangram.model.lifecycle import PendingAction, RunningAction
+from arl_tangram.scheduling.durations import Durations
 from arl_tangram.scheduling.sharing.works import Remaining
 
 SLACK = 100.0
@@ -44,8 +45,7 @@ class CoreSharer:
         least: cores that it must keep now, or is to get now.
         cores: cores that it has.
         attained_s: work done, as of `counted_at_s`.
-        held_place: where it stands among those that run: (priority, rank, order, id), its rank somewhat better while it
-            runs.
+        rank: what the policy said last; of one that runs, the lower the better it holds its place.
         ask_at_s: the work done at which the rank is to be asked for again.
         joined_at_s: when it joined.
         bars_until_s: while it runs, until when others are barred that came after it.
@@ -62,11 +62,8 @@ class CoreSharer:
 
     __slots__ = (
         "_expected_s",
-        "_rank",
-        "_rate",
         "_remaining",
         "_speeds",
-        "_stays",
         "action",
         "admitted",
         "ask_at_s",
@@ -76,7 +73,6 @@ class CoreSharer:
         "changed_at_s",
         "cores",
         "counted_at_s",
-        "held_place",
         "held_s",
         "hurries_to_s",
         "id",
@@ -85,6 +81,7 @@ class CoreSharer:
         "least",
         "order",
         "priority",
+        "rank",
         "rates",
         "ready_at_s",
         "running",
@@ -115,8 +112,6 @@ class CoreSharer:
         self.cores = 0
         self.attained_s = 0.0
         self._remaining = remaining
-        self._rate = 0.0
-        self._stays = not action.demand.preemptible
         self.rank = 0.0
         self.ask_at_s = inf
         self._expected_s = remaining.remaining_s(0.0)
@@ -129,16 +124,6 @@ class CoreSharer:
         self.held_s = 0.0
         self.switched = False
         self.away = False
-
-    @property
-    def rank(self) -> float:
-        """What the policy said last; the lower the better it holds its place."""
-        return self._rank
-
-    @rank.setter
-    def rank(self, rank: float) -> None:
-        self._rank = rank
-        self._hold()
 
     @property
     def resizable(self) -> bool:
@@ -184,12 +169,14 @@ class CoreSharer:
     @property
     def held_rank(self) -> float:
         """Its rank, somewhat better while it runs."""
-        return self.held_place[1]
+        if not self.cores:
+            return self.rank
+        return self.rank / _BETTER if self.rank > 0 else self.rank * _BETTER
 
     @property
     def must_keep(self) -> int:
         """The least cores that it can have now without being suspended, if it must not be; else 0."""
-        return min(self.cores, self.admitted[0]) if self._stays and self.cores else 0
+        return 0 if self.action.demand.preemptible or not self.cores else min(self.cores, self.admitted[0])
 
     def rate_at(self, cores: int) -> float:
         """Return how fast it is expected to be on so many cores; on fewer than it admits, slower in proportion."""
@@ -203,7 +190,6 @@ class CoreSharer:
         """It runs from now on."""
         self.running = running
         self.cores = cores
-        self._hold()
         self.changed_at_s = self.ready_at_s = self.counted_at_s = running.started_at_s
         self.ask_at_s = self.attained_s
         if not self.action.demand.resizable:
@@ -216,7 +202,7 @@ class CoreSharer:
         Args:
             most: cores that there can be.
         """
-        self.least = self.must_keep if self._stays else 0
+        self.least = self.must_keep
         if self.running is not None and not self.least and 0 < most < self.admitted[0]:
             self._show((most,))
         elif self.cores and self.cores not in self._speeds:
@@ -241,15 +227,11 @@ class CoreSharer:
 
     def count(self, now_s: float) -> None:
         """Count the work that it was expected to do since that was last counted."""
-        cores = self.cores
-        if cores and not self.away:
-            since_s = counted_s = self.counted_at_s
-            if self.ready_at_s > counted_s:
-                since_s = max(counted_s, min(self.ready_at_s, now_s))
-            ran_s = now_s - since_s
-            self.held_s += now_s - counted_s
-            self.attained_s += ran_s * self._rate
-            self.spent_s[cores] = self.spent_s.get(cores, 0.0) + ran_s
+        if self.cores and not self.away:
+            ran_s = now_s - max(self.counted_at_s, min(self.ready_at_s, now_s))
+            self.held_s += now_s - self.counted_at_s
+            self.attained_s += ran_s * self.rate_at(self.cores)
+            self.spent_s[self.cores] = self.spent_s.get(self.cores, 0.0) + ran_s
         self.counted_at_s = now_s
 
     def change(self, running: RunningAction, cores: int, now_s: float, switch_s: float) -> None:
@@ -258,18 +240,9 @@ class CoreSharer:
         if not self.cores:
             self.ask_at_s = self.attained_s
         self.cores = cores
-        self._hold()
         self.changed_at_s = now_s
         self.ready_at_s = now_s + switch_s
         self.switched = True
-
-    def _hold(self) -> None:
-        """Its rank or its cores are others."""
-        rank = self._rank
-        if self.cores:
-            self._rate = self.rate_at(self.cores)
-            rank = rank / _BETTER if rank > 0 else rank * _BETTER
-        self.held_place = self.priority, rank, self.order, self.id
 
     def reaches_s(self, attained_s: float, now_s: float) -> float:
         """Return when it is to have done so much work, if it keeps its cores; its work is counted up to now."""
@@ -291,3 +264,16 @@ class CoreSharer:
             return cores, duration_s, duration_s * self.rate_at(cores)
         work_s = self.attained_s * (duration_s / self.held_s if self.held_s > 0 else 1.0)
         return cores, work_s / self.rate_at(cores), work_s
+
+
+def rates_of(durations: Durations, action: PendingAction) -> tuple[float, ...]:
+    """Return how fast an action is expected to be at each of its options, relative to one core: not falling."""
+    demand = action.demand
+    if demand.learns:
+        one_s = durations.expected_s(demand, action.key)
+        speeds = [one_s / at_s for at_s in durations.expected_curve(demand, action.key)]
+    else:
+        speeds = [1 / relative for relative in demand.relative]
+    for at in range(1, len(speeds)):
+        speeds[at] = max(speeds[at], speeds[at - 1])
+    return tuple(speeds)

@@ -35,11 +35,9 @@ class SizeAware:
 
     def share(self, sharers: Sequence[Sharer], cores: int, present: int) -> list[int]:
         """Return shares by the place of each."""
-        present = max(present, len(sharers))
         exponents = [curve_of(s.sizes, s.rates).exponent for s in sharers if len(s.sizes) > 1]
-        if not exponents:
-            return split(sharers, cores, present, [1.0] * len(sharers))
-        exponent = sum(exponents) / len(exponents)
+        exponent = sum(exponents) / len(exponents) if exponents else 0.0
+        present = max(present, len(sharers))
         return split(sharers, cores, present, [(present - place / 2) ** exponent for place in range(len(sharers))])
 
 

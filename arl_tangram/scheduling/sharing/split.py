@@ -54,7 +54,7 @@ def split(sharers: Sequence[Sharer], cores: int, present: int, worths: Sequence[
     shares = [sharer.least for sharer in sharers]
     left = cores - sum(shares)
     if all([len(sharer.sizes) == 1 for sharer in sharers]):  # noqa: C419 - the commonest
-        for index in sorted(range(len(sharers)), key=worths.__getitem__, reverse=True):
+        for index in sorted(range(len(sharers)), key=lambda index: -worths[index]):
             size = sharers[index].sizes[0]
             if not shares[index] and size <= left:
                 shares[index] = size

@@ -51,32 +51,6 @@ def test_a_long_one_is_suspended_for_a_short_one_and_goes_on_after_it(preempted:
     assert machine.units == {long: 1}
 
 
-def test_one_that_keeps_its_cores_while_it_waits_for_others_goes_on_sharing_them() -> None:
-    """Else who holds what it waits for, and was suspended for it, would never go on."""
-    machine = Machine(cores=2, sharing=size_aware())
-    holder = machine.submit(2, duration_s=100, memory_gib=16)
-    machine.decide()
-    keeper = machine.submit(2, duration_s=1)
-    machine.decide(1.0)
-    assert machine.units == {holder: 0, keeper: 2}
-    machine.core.lend(keeper, 1.0, cores=False)  # something that it has started is alive
-    called = machine.submit_only(0, parent=keeper, memory_gib=1)
-    machine.decide(1.0)
-    while not machine.units[holder]:
-        wakeup_s = machine.core.next_wakeup_s()
-        assert wakeup_s is not None
-        assert wakeup_s < 1000
-        machine.decide(wakeup_s)
-    machine.finish(holder)
-    machine.decide()
-    assert machine.units == {keeper: 2, called: 0}
-    machine.finish(called)
-    assert machine.core.reclaim(keeper, machine.now_s)
-    machine.finish(keeper, 1.0)
-    machine.decide()
-    assert machine.core.free(0) == 2000
-
-
 def test_who_was_changed_lately_keeps_its_cores_for_a_while() -> None:
     machine = Machine(cores=1, sharing=size_aware(), switch_s=0.02)
     long = machine.submit(duration_s=100)
