@@ -135,7 +135,8 @@ class ApiLimits:
             yield
         finally:
             self._rushing -= 1
-            if self._wish == SUSPENDED or self._failure is not None:  # of which nobody may have heard
+            unheard = self._failure is not None and self._later is None
+            if self._wish == SUSPENDED or unheard:
                 self._failure = None
                 self._begin()
 

@@ -175,6 +175,24 @@ async def test_who_waits_hears_that_a_first_grant_failed(api: ApiLimits, daemon:
 
 
 @pytest.mark.looptime
+async def test_a_grant_that_is_tried_again_later_is_not_taken_for_done_after_a_kill(
+    running: ApiLimits, daemon: FakeDaemon
+) -> None:
+    daemon.error = busy()
+    running.want(ONE)
+    with pytest.raises(AllocationError):
+        await running.settled()
+    async with running.rush():
+        pass
+    with pytest.raises(AllocationError):
+        await running.settled()
+    daemon.error = None
+    await asyncio.sleep(AGAIN_S)
+    await running.settled()
+    assert daemon.updates[-1] == ONE_ASKED
+
+
+@pytest.mark.looptime
 async def test_an_update_to_suspended_that_fails_is_told_and_done_later(
     granted: ApiLimits, daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
 ) -> None:
