@@ -10,12 +10,16 @@ from arl_tangram.model.lifecycle import Demand, PendingAction, RunningAction
 
 @dataclass
 class Loan:
-    """What a running action has lent: `cores` of a dimension, and its turn, if it had one and does not keep it."""
+    """What a running action has lent: `cores` of a dimension, and its turn, if it had one and does not keep it.
+
+    One that was suspended, and keeps that, goes on sharing cores: it `shares` them.
+    """
 
     cores: int
     cpu: int = 0
     keeps_turn: bool = False
     wanted: bool = False
+    shares: bool = False
 
 
 @dataclass

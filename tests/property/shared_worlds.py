@@ -25,7 +25,8 @@ class SharedWorld(World):
             demand = running.pending.demand
             known.setdefault(action_id, old.units)
             assert shares(demand), "it does not share"
-            assert action_id not in self.callers.loans or self.callers.loans[action_id].wanted
+            loan = self.callers.loans.get(action_id)
+            assert loan is None or loan.wanted or loan.shares
             assert running == old._replace(units=running.units)
             assert running.units != old.units, "no change"
             self._check_size(running, known[action_id])

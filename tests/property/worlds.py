@@ -242,7 +242,8 @@ class World:
         else:
             cpu, lent = self.cores_of(running) if cores else (0, 0)
             turn = running.pending.turn and running.pending.trajectory is not None
-            self.callers.loans[action_id] = Loan(lent, cpu, keeps_turn=turn and not cores)
+            shares = not cores and running.units == 0 and running.pending.demand.elastic is not None
+            self.callers.loans[action_id] = Loan(lent, cpu, keeps_turn=turn and not cores, shares=shares)
             assert self._events() == [ActionLent(self.now, action_id, lent)]
         self.check()
 
