@@ -79,6 +79,8 @@ def stuck_calls(
         units = {d: u for d, u in granted(running[action_id]).items() if d in capacity}
         loan = callers.loans[action_id]
         units[loan.cpu] = units.get(loan.cpu, 0) - loan.cores
+        if loan.shares:  # it can be suspended again
+            units.pop(running[action_id].pending.demand.elastic, None)
         return units
 
     calls = {a.id: a for a in waiting if a.parent is not None and a.parent in running}

@@ -418,6 +418,8 @@ class World:
                 left[dimension] -= units
         for i, loan in self.callers.loans.items():
             for dimension, units in granted(self.running[i]).items():
+                if loan.shares and dimension == self.running[i].pending.demand.elastic:
+                    continue
                 if self.topology.dimensions[dimension].window_s is None:
                     left[dimension] -= units - (loan.cores if dimension == loan.cpu else 0)
         return all(
